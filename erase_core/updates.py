@@ -1,0 +1,141 @@
+"""Parameter updates: which optimizer owns which parameter, and when it steps."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from .errors import ScheduleError
+from .graph import BlockGraph, Segment
+from .plan import Plan
+from .schedules import Schedule
+
+Parameters = list[nn.Parameter]
+OptimizerFactory = Callable[[Parameters], torch.optim.Optimizer | Sequence[torch.optim.Optimizer]]
+
+
+class Updates:
+    """The optimizers of a graph, one set for all parameters or one per segment.
+
+    Args:
+        graph: whose trainable parameters are updated.
+        factory: called with a list of parameters; returns the optimizer, or optimizers, for them.
+        plan: the segments.
+        schedule: with update="end" the factory is called once, with "early" once a segment.
+        clip_norm: largest global gradient norm, or None.
+
+    Raises:
+        ScheduleError: if an optimizer needs a closure, a parameter belongs to no optimizer or to
+            two, or `clip_norm` cannot be honoured with early updates.
+    """
+
+    def __init__(
+        self,
+        graph: BlockGraph,
+        factory: OptimizerFactory,
+        plan: Plan,
+        schedule: Schedule,
+        clip_norm: float | None,
+    ) -> None:
+        if clip_norm is not None and not clip_norm > 0:
+            raise ScheduleError(f"`clip_norm` (={clip_norm}) must be positive, or None")
+        if clip_norm is not None and schedule.update == "early":
+            raise ScheduleError(
+                "`clip_norm` needs every gradient before the first update, and schedule "
+                f'{schedule.name!r} updates early: use update="end" or clip_norm=None'
+            )
+        self.clip_norm = clip_norm
+        self.names = {p: name for name, p in graph.named_parameters()}
+        self.parameters: dict[Segment, Parameters] = {
+            segment: list(
+                dict.fromkeys(p for name in segment.blocks for p in graph.block(name).parameters())
+            )
+            for segment in plan.segments
+        }
+        for parameter, name in self.names.items():
+            if nn.parameter.is_lazy(parameter):
+                raise ScheduleError(
+                    f"parameter {name!r} is not initialised yet: run one forward of the graph, "
+                    "or give the module its input size, before building the engine"
+                )
+        scopes: list[tuple[Segment, ...]] = (
+            [(segment,) for segment in plan.segments]
+            if schedule.update == "early"
+            else [tuple(plan.segments)]
+        )
+        self._of: dict[Segment, list[torch.optim.Optimizer]] = {}
+        self.optimizers: list[torch.optim.Optimizer] = []
+        for scope in scopes:
+            made = self._make(factory, [p for s in scope for p in self.parameters[s]])
+            self.optimizers += made
+            for segment in scope:
+                self._of[segment] = made
+
+    def all_parameters(self) -> Parameters:
+        """Return every parameter of the graph once, in the order of its segments."""
+        return [p for parameters in self.parameters.values() for p in parameters]
+
+    def step_all(self) -> None:
+        """Clip if asked to, update every parameter, and drop the gradients."""
+        parameters = self.all_parameters()
+        if self.clip_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, self.clip_norm)
+        self._step(self.optimizers, parameters)
+
+    def step_segment(self, segment: Segment) -> None:
+        """Update the parameters of one segment, and drop their gradients."""
+        self._step(self._of[segment], self.parameters[segment])
+
+    def drop_gradients(self) -> None:
+        """Set every gradient to None."""
+        for parameter in self.names:
+            parameter.grad = None
+
+    @staticmethod
+    def _step(optimizers: list[torch.optim.Optimizer], parameters: Parameters) -> None:
+        for optimizer in optimizers:
+            optimizer.step()
+        for parameter in parameters:
+            parameter.grad = None
+
+    def _make(
+        self, factory: OptimizerFactory, parameters: Parameters
+    ) -> list[torch.optim.Optimizer]:
+        trainable = [p for p in parameters if p.requires_grad]
+        if not trainable:
+            return []
+        made = factory(trainable)
+        optimizers = [made] if isinstance(made, torch.optim.Optimizer) else list(made)
+        for optimizer in optimizers:
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise ScheduleError(
+                    f"the optimizer factory returned a {type(optimizer).__name__}: it must return "
+                    "a torch.optim.Optimizer or a sequence of them"
+                )
+            closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+            if closure is not None and closure.default is inspect.Parameter.empty:
+                raise ScheduleError(
+                    f"{type(optimizer).__name__} re-evaluates the loss through a closure, which no "
+                    "schedule can honour: use an optimizer whose step() needs none"
+                )
+        owned = Counter(
+            id(p) for o in optimizers for group in o.param_groups for p in group["params"]
+        )
+        for parameter in trainable:
+            count = owned.pop(id(parameter), 0)
+            if count != 1:
+                raise ScheduleError(
+                    f"parameter {self.names[parameter]!r} is in {count} optimizers: the factory "
+                    "must put each parameter that it is given into exactly one (freeze a parameter "
+                    "with requires_grad_(False) to leave it out)"
+                )
+        if owned:
+            raise ScheduleError(
+                f"the optimizer factory used {len(owned)} parameters that it was not given: it is "
+                "called with a list of parameters and must build its optimizers from that list"
+            )
+        return optimizers
