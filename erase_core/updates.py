@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import nn
@@ -62,29 +62,19 @@ class Updates:
                     f"parameter {name!r} is not initialised yet: run one forward of the graph, "
                     "or give the module its input size, before building the engine"
                 )
-        scopes: list[tuple[Segment, ...]] = (
-            [(segment,) for segment in plan.segments]
-            if schedule.update == "early"
-            else [tuple(plan.segments)]
-        )
         self._of: dict[Segment, list[torch.optim.Optimizer]] = {}
-        self.optimizers: list[torch.optim.Optimizer] = []
-        for scope in scopes:
-            made = self._make(factory, [p for s in scope for p in self.parameters[s]])
-            self.optimizers += made
-            for segment in scope:
-                self._of[segment] = made
-
-    def all_parameters(self) -> Parameters:
-        """Return every parameter of the graph once, in the order of its segments."""
-        return [p for parameters in self.parameters.values() for p in parameters]
+        if schedule.update == "early":
+            self._of = {s: self._make(factory, p) for s, p in self.parameters.items()}
+            self.optimizers = [optimizer for made in self._of.values() for optimizer in made]
+        else:
+            self.optimizers = self._make(factory, list(self.names))
 
     def step_all(self) -> None:
         """Clip if asked to, update every parameter, and drop the gradients."""
-        parameters = self.all_parameters()
         if self.clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, self.clip_norm)
-        self._step(self.optimizers, parameters)
+            self._refuse_sparse()
+            nn.utils.clip_grad_norm_(list(self.names), self.clip_norm)
+        self._step(self.optimizers, self.names)
 
     def step_segment(self, segment: Segment) -> None:
         """Update the parameters of one segment, and drop their gradients."""
@@ -95,8 +85,18 @@ class Updates:
         for parameter in self.names:
             parameter.grad = None
 
+    def _refuse_sparse(self) -> None:
+        for parameter, name in self.names.items():
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                raise ScheduleError(
+                    f"`clip_norm` (={self.clip_norm}) cannot measure the sparse gradient of "
+                    f"{name!r}, whose rows may repeat: use dense gradients for it, or clip_norm=None"
+                )
+
     @staticmethod
-    def _step(optimizers: list[torch.optim.Optimizer], parameters: Parameters) -> None:
+    def _step(
+        optimizers: Iterable[torch.optim.Optimizer], parameters: Iterable[nn.Parameter]
+    ) -> None:
         for optimizer in optimizers:
             optimizer.step()
         for parameter in parameters:

@@ -246,3 +246,19 @@ def test_a_slow_lane_is_waited_for(trap):
         engine.step(batches()[0])
     assert ended == [True]
     assert threads() == []
+
+
+def test_sparse_gradients_cannot_be_clipped():
+    class Table(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(5, WIDTH, sparse=True)
+
+        def forward(self, ids):
+            return self.table(ids)
+
+    graph = BlockGraph.chain([Block(Table(), head())], inputs=("ids",), target="y")
+    batch = {"ids": torch.tensor([0, 1, 1]), "y": torch.ones(3)}
+    with pytest.raises(BlockError, match="`clip_norm` .=1.0. cannot measure the sparse gradient"):
+        Engine(graph, sgd, "early", clip_norm=1.0).step(batch)
+    Engine(graph, sgd, "early").step(batch)

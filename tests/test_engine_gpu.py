@@ -1,13 +1,14 @@
 """The engine on CUDA streams: the invariants of the CPU tests, and no host sync."""
 
+import warnings
 from copy import deepcopy
 from dataclasses import replace
 
 import pytest
 import torch
-from toy import batches, plain_loop, same_state, towers
 from torch import nn
 from torch.nn import functional as F
+from toy import batches, plain_loop, same_state, towers
 
 from erase_core import LADDER, Block, BlockGraph, Engine, LocalHead
 
@@ -101,7 +102,9 @@ def test_a_step_does_not_wait_for_the_device(arm):
     for batch in data[:3]:
         engine.step(batch)
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         for batch in data[3:]:
             engine.step(batch)
@@ -134,15 +137,18 @@ def test_steps_under_a_stream_of_the_callers(arm):
 def test_memory_does_not_grow(arm):
     engine = Engine(deep(4), adam, arm)
     data = list(wide_batches(2, 2048))
-    peaks = []
-    for _ in range(3):
+    left, peaks = [], []
+    for _ in range(4):
         torch.cuda.reset_peak_memory_stats()
         for _ in range(10):
             engine.step(data[0])
         torch.cuda.synchronize()
+        left.append(torch.cuda.memory_allocated())
         peaks.append(torch.cuda.max_memory_allocated())
     engine.close()
-    assert peaks[1] == peaks[2]
+    assert left[1] == left[2] == left[3]
+    if arm.dispatch == "blocking":  # a worker thread frees sooner or later, as it is scheduled
+        assert peaks[1] == peaks[2] == peaks[3]
 
 
 @pytest.mark.parametrize("arm", VARIANTS, ids=lambda arm: arm.name)
@@ -151,8 +157,8 @@ def test_out_of_memory_is_named_and_survived(arm):
     engine = Engine(graph, adam, arm)
     small = next(wide_batches(2, 64))
     engine.step(small)
-    free, _ = torch.cuda.mem_get_info()
-    huge = torch.zeros(1, 256, device="cuda").expand(free // (256 * 4), 256)
+    _, total = torch.cuda.mem_get_info()
+    huge = torch.zeros(1, 256, device="cuda").expand(total // (256 * 4), 256)
     with pytest.raises(torch.OutOfMemoryError, match="out of memory in the forward of block"):
         engine.step({"input": huge, "y": torch.zeros(huge.shape[0], device="cuda")})
     engine.step(small)
