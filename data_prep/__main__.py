@@ -1,0 +1,5 @@
+"""``python -m data_prep``."""
+
+from .cli import main
+
+raise SystemExit(main())
