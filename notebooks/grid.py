@@ -1,0 +1,296 @@
+"""Profiles: which notebooks run over which grid of parameters, on which prepared data.
+
+A profile is a YAML file:
+
+    description: what it is for and how long it takes
+    datasets:                     # prepared by data_prep before a cell that names them
+      synthetic-criteo: {kind: synthetic, name: criteo, rows: 40000}
+      criteo: {kind: criteo}      # a raw file, whose path is given on the command line
+    experiments:
+      throughput:                 # a name of your choice
+        notebook: throughput
+        grid:                     # one cell for each combination
+          batch_size: [256, 512]  # values of one parameter, or named sets of parameters:
+          model: {proxy: {model: proxy, model_options: {blocks: 8}}, ranking: {model: ranking}}
+        parameters: {windows: 5}  # the same in every cell
+    figures: [throughput]         # drawn from all complete cells at the end
+
+A `dataset` among the profile's datasets is prepared first, and the cell gets its directory. All
+parameters are checked against the notebooks' configuration classes before anything runs.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from erase_core.bench import ParameterError, from_parameters, require
+from notebooks.parameters import from_file, load
+
+ROOT = Path(__file__).resolve().parents[1]
+PROFILES = ROOT / "profiles"
+RUNS = Path("runs")
+DATASET = "dataset"
+RAW_KINDS = ("criteo", "avazu")
+
+
+@dataclass(frozen=True)
+class DatasetConfig:
+    """How a dataset is prepared: the options of `python -m data_prep`.
+
+    Attributes:
+        kind: "synthetic", or the raw form of a file given on the command line.
+        name: whose schema synthetic rows have; for `kind: synthetic` alone.
+        rows: how many synthetic rows; for `kind: synthetic` alone.
+        recipe, min_count, split, valid_fraction, test_fraction, seed: as data_prep documents them.
+    """
+
+    kind: Literal["synthetic", "criteo", "avazu"]
+    name: Literal["criteo", "avazu"] | None = None
+    rows: int | None = None
+    recipe: str | None = None
+    min_count: int | None = None
+    split: Literal["time", "random"] | None = None
+    valid_fraction: float | None = None
+    test_fraction: float | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse options that this kind does not have, or lacks.
+
+        Raises:
+            ParameterError: naming the option.
+        """
+        for option in ("name", "rows"):
+            given = getattr(self, option)
+            if self.kind == "synthetic":
+                require(given is not None, option, given, "is needed for a synthetic dataset.")
+            else:
+                require(given is None, option, given, "belongs to synthetic datasets alone.")
+
+    def arguments(self, source: Path | None) -> list[str]:
+        """Return the arguments of `python -m data_prep`, except `--out`."""
+        arguments: list[str] = [self.kind]
+        if source is not None:
+            arguments += ["--source", str(source)]
+        for option, value in vars(self).items():
+            if option != "kind" and value is not None:
+                arguments += [f"--{option.replace('_', '-')}", str(value)]
+        return arguments
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """One notebook over one grid.
+
+    Attributes:
+        notebook: its name.
+        grid: axis to values, or to named sets of parameters.
+        parameters: those that all cells share.
+        alone: nothing else runs beside a cell, as timing needs it.
+        timeout_s: seconds that one cell of the notebook may take.
+    """
+
+    notebook: str
+    grid: Mapping[str, object]
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    alone: bool = False
+    timeout_s: int = 3600
+
+
+@dataclass(frozen=True)
+class ProfileConfig:
+    """A profile's file, its inner parts not yet checked."""
+
+    description: str
+    experiments: Mapping[str, object]
+    datasets: Mapping[str, object] = field(default_factory=dict)
+    figures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset to prepare: into which directory, with which arguments of data_prep."""
+
+    name: str
+    directory: Path
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of one notebook.
+
+    Attributes:
+        name: experiment and position in the grid, unique in the profile; its path under the root.
+        notebook: which is run.
+        parameters: what it is given.
+        directory: where it leaves its rows, its sidecar and the executed notebook.
+        dataset: the dataset that it reads, if any.
+        alone: whether nothing else may run beside it.
+        timeout_s: seconds that one cell of the notebook may take.
+    """
+
+    name: str
+    notebook: str
+    parameters: Mapping[str, Any]
+    directory: Path
+    dataset: Dataset | None
+    alone: bool
+    timeout_s: int
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it takes."""
+        return int(str(self.parameters.get("device", "auto")).startswith("cuda"))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A profile, checked: everything that is to be run, and where it goes."""
+
+    profile: str
+    description: str
+    root: Path
+    datasets: tuple[Dataset, ...]
+    cells: tuple[Cell, ...]
+    figures: Cell | None
+
+    @property
+    def report(self) -> Path:
+        """The report's page."""
+        return self.root / "report" / "index.html"
+
+    @property
+    def all_cells(self) -> tuple[Cell, ...]:
+        """The cells of the grid and, last, the figures."""
+        return self.cells if self.figures is None else (*self.cells, self.figures)
+
+
+def load_plan(profile: str, runs: Path = RUNS, sources: Mapping[str, object] | None = None) -> Plan:
+    """Read a profile and check every part of it.
+
+    Args:
+        profile: a name under profiles/, or the path of a YAML file.
+        runs: directory under which the profile gets a directory of its own.
+        sources: raw files by kind, such as {"criteo": "train.txt"}.
+
+    Raises:
+        ParameterError: an unknown key, a wrong type, an unknown notebook or dataset, a parameter
+            that the notebook does not have or refuses, a raw file that is missing.
+    """
+    path = Path(profile) if profile.endswith((".yaml", ".yml")) else PROFILES / f"{profile}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(found.stem for found in PROFILES.glob("*.yaml")))
+        raise ParameterError(f"there is no profile {profile!r} ({path}). Known: {known}.")
+    try:
+        config = from_parameters(ProfileConfig, from_file(path))
+        # Absolute: the kernel's directory is the notebook's.
+        root = (runs / path.stem).resolve()
+        datasets = {
+            name: _dataset(name, body, root, sources or {})
+            for name, body in config.datasets.items()
+        }
+        cells = tuple(
+            cell
+            for name, body in config.experiments.items()
+            for cell in _cells(name, body, root, datasets)
+        )
+    except ParameterError as error:
+        raise ParameterError(f"{path}: {error}") from error
+    _unique([cell.name for cell in cells], path)
+    used = {cell.dataset.name for cell in cells if cell.dataset is not None}
+    return Plan(
+        path.stem,
+        config.description.strip(),
+        root,
+        tuple(dataset for name, dataset in datasets.items() if name in used),
+        cells,
+        _figures(config.figures, root),
+    )
+
+
+def _unique(names: list[str], path: Path) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ParameterError(f"{path}: two cells are named {name}: rename a parameter set.")
+
+
+def _dataset(name: str, body: object, root: Path, sources: Mapping[str, object]) -> Dataset:
+    config = from_parameters(DatasetConfig, _mapping(f"datasets.{name}", body))
+    source = None
+    if config.kind in RAW_KINDS:
+        given = sources.get(config.kind)
+        require(
+            given is not None,
+            f"datasets.{name}",
+            config.kind,
+            f"needs the raw file: give its path as {config.kind}=PATH.",
+        )
+        source = Path(str(given)).expanduser()
+        require(source.is_file(), config.kind, str(source), "is not a file.")
+    return Dataset(name, root / "data" / name, tuple(config.arguments(source)))
+
+
+def _cells(name: str, body: object, root: Path, datasets: Mapping[str, Dataset]) -> Iterator[Cell]:
+    experiment = from_parameters(ExperimentConfig, _mapping(f"experiments.{name}", body))
+    notebook = load(experiment.notebook)
+    axes = [list(_axis(axis, values)) for axis, values in experiment.grid.items()]
+    for position in itertools.product(*axes):
+        parameters = dict(experiment.parameters)
+        for _, given in position:
+            parameters |= given
+        label = "_".join(label for label, _ in position) or "only"
+        dataset = datasets.get(str(parameters.get(DATASET)))
+        if dataset is not None:
+            # Not prepared yet: any directory stands for it in the check.
+            parameters[DATASET] = str(ROOT)
+        try:
+            notebook.resolve(parameters)
+        except ParameterError as error:
+            raise ParameterError(f"experiments.{name}, cell {label}: {error}") from error
+        if dataset is not None:
+            parameters[DATASET] = str(dataset.directory)
+        yield Cell(
+            f"{name}/{label}",
+            experiment.notebook,
+            parameters,
+            root / name / label,
+            dataset,
+            experiment.alone,
+            experiment.timeout_s,
+        )
+
+
+def _axis(axis: str, values: object) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield a label for a directory's name and the parameters it stands for."""
+    if isinstance(values, Mapping):
+        for label, parameters in values.items():
+            yield _label(axis, label), dict(_mapping(f"grid.{axis}.{label}", parameters))
+    elif isinstance(values, list) and values:
+        for value in values:
+            text = f"{value}" if isinstance(value, str) else f"{axis}-{value}"
+            yield _label(axis, text), {axis: value}
+    else:
+        raise ParameterError(f"`grid.{axis}` (={values!r}) must be a list or named parameter sets.")
+
+
+def _label(axis: str, label: object) -> str:
+    plain = isinstance(label, str) and all(c.isalnum() or c in "-_.+" for c in label)
+    require(plain, f"grid.{axis}", label, "names a directory: use letters, digits and -_.+ only.")
+    return str(label)
+
+
+def _figures(names: tuple[str, ...], root: Path) -> Cell | None:
+    if not names:
+        return None
+    parameters = {"figures": list(names), "runs": str(root)}
+    load("figures").resolve(parameters)
+    return Cell("figures", "figures", parameters, root / "figures", None, False, 600)
+
+
+def _mapping(name: str, body: object) -> Mapping[str, object]:
+    if not isinstance(body, Mapping):
+        raise ParameterError(f"`{name}` (={body!r}) must be a mapping of names to values.")
+    return body

@@ -1,0 +1,129 @@
+"""Run a profile from data to report with Snakemake, and say what was done.
+
+    python -m notebooks.reproduce smoke
+    python -m notebooks.reproduce full criteo=train.txt avazu=train.gz
+
+Complete cells are not repeated, failed ones are tried again. The exit status is 1 if a cell failed,
+after all others have run, and 2 if the profile or an argument is wrong.
+"""
+
+import argparse
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from erase_core.bench import ParameterError
+from notebooks.grid import ROOT, RUNS, Plan, load_plan
+from notebooks.report import Outcome, outcomes
+
+
+class BusyError(RuntimeError):
+    """Another process is running the same profile."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    options = _parser().parse_args(arguments)
+    began = time.monotonic()
+    try:
+        sources = dict(pair.split("=", 1) for pair in options.sources)
+        plan = load_plan(options.profile, options.runs, sources)
+        with _alone(plan.root) as lock:
+            code = _snakemake(plan, options.profile, options.sources, options.cores, lock)
+    except (ParameterError, BusyError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    ended = outcomes(plan)
+    print(summary(plan, ended, time.monotonic() - began))
+    return code or int(any(outcome.status != "complete" for outcome in ended))
+
+
+def summary(plan: Plan, ended: Sequence[Outcome], seconds: float) -> str:
+    """Return what was done, where the report is and what failed, as lines for a terminal."""
+    failed = [outcome for outcome in ended if outcome.status != "complete"]
+    lines = [
+        f"{plan.profile}: {len(ended) - len(failed)} of {len(ended)} cells complete, "
+        f"{seconds / 60:.1f} minutes"
+    ]
+    if plan.figures is not None:
+        lines.append(f"figures: {os.path.relpath(plan.figures.directory)}")
+    if plan.report.exists():
+        lines.append(f"report:  {os.path.relpath(plan.report)}")
+    for outcome in failed:
+        lines.append(f"{outcome.status}: {outcome.cell.name}: {outcome.error}")
+    return "\n".join(lines)
+
+
+def _snakemake(plan: Plan, profile: str, sources: Sequence[str], cores: int, lock: int) -> int:
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+    command += ["--directory", str(ROOT), "--cores", str(cores), "--resources", "gpu=1"]
+    # Snakemake's own lock outlives a killed process; the one held here does not.
+    command += ["--nolock", "--rerun-incomplete", "--keep-going", "--quiet", "host", "reason"]
+    again = [
+        f"{outcome.cell.directory}/run.json"
+        for outcome in outcomes(plan)
+        if outcome.status not in ("complete", "not run")
+    ]
+    if again:
+        command += ["--forcerun", *again]
+    command += ["--config", f"profile={profile}", f"runs={plan.root.parent}", *sources]
+    # A group of its own: an interruption must reach the notebooks, not only Snakemake.
+    with subprocess.Popen(command, start_new_session=True, pass_fds=[lock]) as process:
+        try:
+            with _termination_as_interrupt():
+                return process.wait()
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait()
+            print("interrupted: run the same command again to go on", file=sys.stderr)
+            return 128 + signal.SIGINT
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[int]:
+    """Hold a lock on a directory, which ends with the last process that has it open."""
+    root.mkdir(parents=True, exist_ok=True)
+    lock = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield lock
+    except BlockingIOError:
+        raise BusyError(f"{root} is in use: wait for the other run, or choose --runs DIR") from None
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m notebooks.reproduce",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("profile", help="a name under profiles/, or a YAML file")
+    parser.add_argument("sources", nargs="*", metavar="KIND=PATH", help="raw files, by kind")
+    parser.add_argument("--runs", type=Path, default=ROOT / RUNS, metavar="DIR", help="where to")
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, metavar="N")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
