@@ -14,9 +14,8 @@ from pathlib import Path
 from notebooks.grid import RAW_KINDS, RUNS, load_plan
 from notebooks.run import command
 
-profile = config.get("profile", "smoke")
-plan = load_plan(profile, Path(config.get("runs", RUNS)), config)
-sources = [f"{kind}={config[kind]}" for kind in RAW_KINDS if kind in config]
+raw = {kind: config[kind] for kind in RAW_KINDS if kind in config}
+plan = load_plan(config.get("profile", "smoke"), Path(config.get("runs", RUNS)), raw)
 python = shlex.quote(sys.executable)
 cells = {cell.name: cell for cell in plan.all_cells}
 datasets = {dataset.name: dataset for dataset in plan.datasets}
@@ -36,6 +35,8 @@ rule dataset:
         directory(f"{plan.root}/data/{{dataset}}"),
     wildcard_constraints:
         dataset=names(datasets),
+    message:
+        "dataset {wildcards.dataset}"
     params:
         arguments=lambda wildcards: shlex.join(datasets[wildcards.dataset].arguments),
     shell:
@@ -51,6 +52,8 @@ rule cell:
         f"{plan.root}/{{cell}}/log.txt",
     wildcard_constraints:
         cell=names(cell.name for cell in plan.cells),
+    message:
+        "{wildcards.cell}"
     params:
         command=lambda wildcards: shlex.join(command(cells[wildcards.cell])),
     threads: lambda wildcards: workflow.cores if cells[wildcards.cell].alone else 1
@@ -68,8 +71,13 @@ use rule cell as figures with:
         f"{plan.root}/figures/run.json",
     log:
         f"{plan.root}/figures/log.txt",
+    message:
+        "figures"
     params:
         command=shlex.join(command(plan.figures)) if plan.figures else "false",
+    threads: 1
+    resources:
+        gpu=0,
 
 
 rule report:
@@ -77,7 +85,9 @@ rule report:
         [f"{cell.directory}/run.json" for cell in plan.all_cells],
     output:
         plan.report,
+    message:
+        "report"
     params:
-        arguments=shlex.join([profile, *sources, "--runs", str(plan.root.parent)]),
+        arguments=shlex.join([*plan.arguments, "--runs", str(plan.root.parent)]),
     shell:
         "{python} -m notebooks.report {params.arguments}"

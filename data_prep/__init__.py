@@ -1,7 +1,7 @@
 """Raw Criteo and Avazu click logs to memory-mapped data sets with a manifest.
 
-`prepare` does it for a raw file, `prepare_synthetic` for generated rows; ``python -m data_prep
---help`` tells the command line.
+`prepare` does it for a raw file, `prepare_synthetic` for generated rows;
+`python -m data_prep --help` tells the command line.
 """
 
 from .errors import (

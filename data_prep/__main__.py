@@ -1,4 +1,4 @@
-"""``python -m data_prep``."""
+"""`python -m data_prep`."""
 
 from .cli import main
 

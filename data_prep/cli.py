@@ -11,7 +11,8 @@ from types import FrameType
 from typing import Any
 
 from .errors import DataPrepError, OptionError
-from .pipeline import ON_BAD_ROW, prepare, prepare_synthetic
+from .pipeline import prepare, prepare_synthetic
+from .plan import ON_BAD_ROW
 from .recipes import RECIPES
 from .splits import POLICIES, SPLITS
 
@@ -76,7 +77,7 @@ def _add_common(parser: argparse.ArgumentParser, recipes: list[str], default: st
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Build the argument parser of ``python -m data_prep``."""
+    """Build the argument parser of `python -m data_prep`."""
     parser = argparse.ArgumentParser(
         prog="python -m data_prep",
         description=_DESCRIPTION,

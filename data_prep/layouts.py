@@ -36,7 +36,7 @@ class Layout:
     """The columns of a data set's raw files.
 
     Attributes:
-        dataset: ``"criteo"`` or ``"avazu"``.
+        dataset: "criteo" or "avazu".
         columns: all columns, in file order.
         header_required: whether a file must start with the header; else it may.
         delimiters: accepted column separators, the usual one first.

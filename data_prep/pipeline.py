@@ -5,66 +5,20 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from tqdm import tqdm
 
 from . import manifest as manifests
 from . import vocabulary as vocabularies
 from .errors import OptionError
 from .layouts import Kind
-from .recipes import Recipe
-from .recipes import recipe as find_recipe
-from .splits import SplitPolicy
+from .plan import Plan
 from .spool import Spool, read_source
 from .staging import staged
 from .writer import Table, write_dataset
-
-ON_BAD_ROW = ("error", "skip")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that is decided before a row is read; validated at construction."""
-
-    recipe: Recipe
-    min_count: int
-    policy: SplitPolicy
-    skip: bool
-    progress: bool
-
-    @classmethod
-    def of(
-        cls,
-        dataset: str,
-        *,
-        recipe: str | None,
-        min_count: int | None,
-        split: str,
-        test_fraction: float,
-        valid_fraction: float,
-        seed: int,
-        on_bad_row: str,
-        progress: bool,
-    ) -> Plan:
-        """Check the options of `prepare`; raise `OptionError` for one that cannot be."""
-        chosen = find_recipe(dataset, recipe)
-        threshold = chosen.min_count if min_count is None else min_count
-        if threshold < 1:
-            raise OptionError(f"`min_count` (={threshold}) must be at least 1")
-        if on_bad_row not in ON_BAD_ROW:
-            raise OptionError(f"`on_bad_row` (={on_bad_row!r}) must be one of {list(ON_BAD_ROW)}")
-        policy = SplitPolicy(split, test_fraction, valid_fraction, seed)
-        return cls(chosen, threshold, policy, on_bad_row == "skip", progress)
-
-    def bar(self, name: str, total: int, unit: str) -> tqdm[Any]:
-        """Make a progress bar on stderr (or a silent one)."""
-        scale = unit != "field"
-        return tqdm(desc=name, total=total, unit=unit, unit_scale=scale, disable=not self.progress)
 
 
 def prepare(
@@ -83,29 +37,29 @@ def prepare(
 ) -> dict[str, Any]:
     """Prepare a raw Criteo or Avazu file as a memory-mapped data set.
 
-    `out` becomes a directory that ``datasets.load_from_disk`` opens (splits ``train``, ``valid``,
-    ``test``; columns ``label`` uint8, ``dense`` float32 [inputs] where there are dense inputs,
-    ``ids`` int32 [fields]) with ``manifest.json`` and the vocabularies (``vocabularies/FIELD
-    .parquet``: id, value, count). Vocabularies and scalings are fitted on the training split
-    alone. In every field id 0 is a missing value and 1 a value outside the vocabulary.
+    `out` becomes a directory that `datasets.load_from_disk` opens (splits `train`, `valid`,
+    `test`; columns `label` uint8, `dense` float32 [inputs] where there are dense inputs,
+    `ids` int32 [fields]) with `manifest.json` and the vocabularies (`vocabularies/FIELD.parquet`:
+    id, value, count). Vocabularies and scalings are fitted on the training split alone. In every
+    field id 0 is a missing value and 1 a value outside the vocabulary.
 
-    Parameters:
-        dataset: ``"criteo"`` or ``"avazu"``.
+    Args:
+        dataset: "criteo" or "avazu".
         source: the raw file, plain or compressed (gzip, xz, zstd, bzip2).
         out: must not exist yet; it appears complete or not at all.
-        recipe: ``"log-bins"`` (default) or ``"standardize"`` for Criteo, ``"hour-features"`` for
+        recipe: "log-bins" (default) or "standardize" for Criteo, "hour-features" for
             Avazu; see `data_prep.RECIPES`.
         min_count: training rows that a value needs for an id of its own; default 10 for Criteo
             and 2 for Avazu.
-        split: ``"time"`` or ``"random"``.
+        split: "time" or "random".
         test_fraction, valid_fraction: parts of all rows.
         seed: of the random split.
-        on_bad_row: ``"error"`` stops at the first row that cannot be used; ``"skip"`` leaves such
+        on_bad_row: "error" stops at the first row that cannot be used; "skip" leaves such
             rows out and counts them by reason in the manifest.
         progress: show progress bars on stderr.
 
     Returns:
-        The manifest, as written to ``out/manifest.json``.
+        The manifest, as written to `out/manifest.json`.
 
     Raises:
         DataPrepError: about the source, a row or the output; names file, line and remedy.
@@ -141,9 +95,9 @@ def prepare_synthetic(
 ) -> dict[str, Any]:
     """Generate synthetic rows in a data set's raw form and prepare them like real ones.
 
-    `name` is ``"criteo"`` or ``"avazu"``; `seed` is that of the generator and of a random split.
-    The manifest says ``"synthetic": true``, its data set is ``"synthetic-criteo"`` or
-    ``"synthetic-avazu"``, and each split has ``bayes_normalized_entropy``, the normalized entropy
+    `name` is "criteo" or "avazu"; `seed` is that of the generator and of a random split.
+    The manifest says `"synthetic": true`, its data set is "synthetic-criteo" or
+    "synthetic-avazu", and each split has `bayes_normalized_entropy`, the normalized entropy
     of the probabilities behind the labels, below which no model can be expected to go. Other
     parameters, result and errors as in `prepare`.
     """

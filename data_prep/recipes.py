@@ -51,7 +51,7 @@ class Recipe:
 
 
 def log_bin(value: pl.Expr) -> pl.Expr:
-    """Bin an integer: ``x > 2`` becomes ``floor((ln x)²)``, smaller values are kept.
+    """Bin an integer: `x > 2` becomes `floor((ln x)²)`, smaller values are kept.
 
     The rule of the Criteo competition's winners as the BARS benchmark uses it (Criteo_x4), with
     the natural logarithm. The bins 1 and 2 hold small logarithms as well as the values 1 and 2;
@@ -62,7 +62,7 @@ def log_bin(value: pl.Expr) -> pl.Expr:
 
 
 def signed_log(value: pl.Expr) -> pl.Expr:
-    """Compress a number: ``sign(x) · ln(1 + |x|)``."""
+    """Compress a number: `sign(x) · ln(1 + |x|)`."""
     number = value.cast(pl.Float64)
     return number.sign() * number.abs().log1p()
 

@@ -48,7 +48,7 @@ def hex_key(text: pl.Expr) -> pl.Expr:
     """Map 1 to 8 hexadecimal digits to an int64 that tells the text (but for case) from others.
 
     Eight digits, the usual length, keep their value. Fewer are set apart by length, so that
-    ``0a`` and ``a`` stay different categories.
+    `0a` and `a` stay different categories.
     """
     shorter = _HEX_DIGITS - text.str.len_bytes().cast(pl.Int64)
     return text.str.to_integer(base=16, dtype=pl.Int64, strict=False) + shorter * (1 << 32)

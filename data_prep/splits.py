@@ -18,10 +18,10 @@ class SplitPolicy:
     """How rows are divided.
 
     Attributes:
-        name: ``"time"`` (in order of time, the last rows are the test rows and those before them
-            the validation rows) or ``"random"`` (each row drawn without replacement).
+        name: "time" (in order of time, the last rows are the test rows and those before them
+            the validation rows) or "random" (each row drawn without replacement).
         test_fraction, valid_fraction: parts of all rows, each in (0, 1), together below 1.
-        seed: of the random draw; not used by ``"time"``.
+        seed: of the random draw; not used by "time".
 
     Raises:
         OptionError: an unknown name, fraction or negative seed.
@@ -55,8 +55,8 @@ class SplitPolicy:
         hour keep their order in the file.
 
         Returns:
-            For each split the row numbers (int64): in order of time for ``"time"``, in file
-            order for ``"random"``.
+            For each split the row numbers (int64): in order of time for "time", in file
+            order for "random".
 
         Raises:
             TooFewRowsError: a split would be empty.

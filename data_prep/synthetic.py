@@ -32,10 +32,10 @@ class SyntheticInfo:
     """What is known of a synthetic raw file beyond its text.
 
     Attributes:
-        name: ``"criteo"`` or ``"avazu"``.
+        name: "criteo" or "avazu".
         seed: of the sample.
         clicks: rows with label 1.
-        probabilities: float64 ``[rows]``, the teacher's click probability of each row, in file
+        probabilities: float64 `[rows]`, the teacher's click probability of each row, in file
             order.
     """
 
@@ -67,14 +67,14 @@ class SyntheticInfo:
 def write_raw(
     name: str, rows: int, seed: int, path: str | Path, *, progress: bool = False
 ) -> SyntheticInfo:
-    """Write synthetic rows as Criteo's ``train.txt`` or Avazu's ``train.csv``.
+    """Write synthetic rows as Criteo's `train.txt` or Avazu's `train.csv`.
 
     Criteo: tab separated, no header, label, 13 integers, 26 categories of eight hexadecimal
     digits, missing values empty. Avazu: the competition's header and columns, ordered by hour.
     The file is written aside and renamed when complete.
 
     Args:
-        name: ``"criteo"`` or ``"avazu"``.
+        name: "criteo" or "avazu".
         rows: number of rows, at least 1.
         seed: of the sample; the same seed and rows give the same bytes.
         path: file to write; replaced if present.

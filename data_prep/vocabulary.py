@@ -16,13 +16,13 @@ FIRST_ID = 2
 def fit(keys: pl.Series, training: pl.Series, min_count: int) -> pl.DataFrame:
     """Count a field's values over the training rows and number them.
 
-    Parameters:
+    Args:
         keys: int64, one a row, null where missing.
         training: bool, one a row.
         min_count: training rows that a value needs; rarer ones stay out of the vocabulary.
 
     Returns:
-        Columns ``id`` (int32, from 2 on), ``value`` (int64), ``count`` (int64), ordered by
+        Columns `id` (int32, from 2 on), `value` (int64), `count` (int64), ordered by
         descending count, then by value: the same rows give the same ids on any machine.
     """
     return (

@@ -32,7 +32,7 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema: ``label``, ``dense`` (where there is any) and ``ids``."""
+        """Arrow schema: `label`, `dense` (where there is any) and `ids`."""
         fields = [pa.field("label", pa.uint8())]
         if self.dense:
             fields.append(pa.field("dense", pa.list_(pa.float32(), len(self.dense))))
@@ -40,7 +40,7 @@ class Table:
         return pa.schema(fields)
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Gather rows: ``label`` [n], ``dense`` [n, inputs] if any, ``ids`` [n, fields]."""
+        """Gather rows: `label` [n], `dense` [n, inputs] if any, `ids` [n, fields]."""
         # Training rows come mostly in file order, where a slice is far cheaper than a gather.
         run = (
             rows.size > 0

@@ -46,7 +46,7 @@ class Flight:
         self._fields: Mapping[str, Tensor] = {}
         self._activations: dict[str, Any] = {}
         self._weighted: dict[str, Tensor] = {}
-        self._profiled = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+        self._profiled = torch.autograd.profiler._is_profiler_enabled
 
     def begin(self, fields: Mapping[str, Tensor]) -> None:
         """Take the mini-batch."""

@@ -7,7 +7,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import (
+    EngFormatter,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullLocator,
+)
 
 from erase_core.bench import Interval, Summary, ratio, summarize
 from figures import style
@@ -150,8 +156,12 @@ def draw(rows: Rows) -> Figure:
     figure, speeds, ratios = style.panels(len(columns))
     for index, panel in enumerate(columns):
         batches = sorted({point.batch_size for point in panel.points})
-        for arm, look in arms.items():
-            _draw_arm(speeds[index], ratios[index], panel, arm, look, batches)
+        for place, (arm, look) in enumerate(arms.items()):
+            at = np.array(batches, dtype=float)
+            if len(batches) == 1:  # side by side, where lines could not tell the arms apart
+                at *= 2 ** (0.16 * (place - (len(arms) - 1) / 2))
+            places = dict(zip(batches, at, strict=True))
+            _draw_arm(speeds[index], ratios[index], panel, arm, look, places)
         _label_gaps(speeds[index], panel, arms)
         _finish(speeds[index], ratios[index], panel, batches)
     speeds[0].set_ylabel("examples / s")
@@ -164,22 +174,29 @@ def draw(rows: Rows) -> Figure:
 
 
 def _draw_arm(
-    speeds: Axes, ratios: Axes, panel: Panel, arm: str, look: style.Look, batches: list[int]
+    speeds: Axes,
+    ratios: Axes,
+    panel: Panel,
+    arm: str,
+    look: style.Look,
+    places: dict[int, float],
 ) -> None:
+    """Draw an arm's points, at the place on the horizontal axis of each batch size."""
     points = {point.batch_size: point for point in panel.points if point.arm == arm}
     nothing = (np.nan, np.nan, np.nan)
     speed, spread = [], []
-    for batch in batches:  # a batch size without a measurement breaks the line
+    for batch in places:  # a batch size without a measurement breaks the line
         point = points.get(batch)
         speed.append(point.summary.median if point and point.summary else np.nan)
         found = point.ratio if point else None
         spread.append((found.estimate, found.low, found.high) if found else nothing)
-    speeds.plot(batches, speed, **look.line)
+    at = list(places.values())
+    speeds.plot(at, speed, **look.line)
     if arm != REFERENCE_ARM:
         estimate, low, high = np.transpose(spread)
-        ratios.plot(batches, estimate, **look.line)
-        ratios.fill_between(batches, low, high, color=look.color, alpha=0.2)
-        ratios.vlines(batches, low, high, color=look.color, linewidth=0.6)
+        ratios.plot(at, estimate, **look.line)
+        ratios.fill_between(at, low, high, color=look.color, alpha=0.2)
+        ratios.vlines(at, low, high, color=look.color, linewidth=0.6)
 
 
 def _label_gaps(axes: Axes, panel: Panel, arms: dict[str, style.Look]) -> None:
@@ -201,8 +218,13 @@ def _label_gaps(axes: Axes, panel: Panel, arms: dict[str, style.Look]) -> None:
 
 def _finish(speeds: Axes, ratios: Axes, panel: Panel, batches: list[int]) -> None:
     speeds.set_title(panel.heading)
-    speeds.set_yscale("log")
-    speeds.yaxis.set_minor_locator(NullLocator())
+    medians = [point.summary.median for point in panel.points if point.summary]
+    if medians and max(medians) > 4 * min(medians):
+        speeds.set_yscale("log")
+        narrow = max(medians) < 50 * min(medians)
+        speeds.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
+        speeds.yaxis.set_minor_locator(NullLocator())
+    speeds.yaxis.set_major_formatter(EngFormatter(sep=""))
     ratios.axhline(1, color="black", linewidth=0.6)
     ratios.set_xscale("log", base=2)
     ratios.set_xlabel("batch size")

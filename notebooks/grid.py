@@ -20,7 +20,7 @@ parameters are checked against the notebooks' configuration classes before anyth
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -148,9 +148,20 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """A profile, checked: everything that is to be run, and where it goes."""
+    """A profile, checked: everything that is to be run, and where it goes.
+
+    Attributes:
+        profile: its name.
+        arguments: its file and the raw files, as command lines take them.
+        description: what it is for.
+        root: directory of all its runs.
+        datasets: those that a cell reads.
+        cells: the grid.
+        figures: the cell that draws them at the end, if any.
+    """
 
     profile: str
+    arguments: tuple[str, ...]
     description: str
     root: Path
     datasets: tuple[Dataset, ...]
@@ -201,14 +212,31 @@ def load_plan(profile: str, runs: Path = RUNS, sources: Mapping[str, object] | N
         raise ParameterError(f"{path}: {error}") from error
     _unique([cell.name for cell in cells], path)
     used = {cell.dataset.name for cell in cells if cell.dataset is not None}
+    given = [f"{kind}={Path(str(raw)).resolve()}" for kind, raw in (sources or {}).items()]
     return Plan(
         path.stem,
+        (str(path.resolve()), *given),
         config.description.strip(),
         root,
         tuple(dataset for name, dataset in datasets.items() if name in used),
         cells,
         _figures(config.figures, root),
     )
+
+
+def parse_sources(pairs: Sequence[str]) -> dict[str, str]:
+    """Return raw files by kind from "criteo=PATH" and the like.
+
+    Raises:
+        ParameterError: a pair has another form or names a kind that is not known.
+    """
+    sources = {}
+    for pair in pairs:
+        kind, equals, path = pair.partition("=")
+        if kind not in RAW_KINDS or not equals:
+            raise ParameterError(f"{pair!r} must be KIND=PATH with KIND one of {RAW_KINDS}.")
+        sources[kind] = path
+    return sources
 
 
 def _unique(names: list[str], path: Path) -> None:
@@ -228,7 +256,7 @@ def _dataset(name: str, body: object, root: Path, sources: Mapping[str, object])
             config.kind,
             f"needs the raw file: give its path as {config.kind}=PATH.",
         )
-        source = Path(str(given)).expanduser()
+        source = Path(str(given)).expanduser().resolve()
         require(source.is_file(), config.kind, str(source), "is not a file.")
     return Dataset(name, root / "data" / name, tuple(config.arguments(source)))
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbconvert import HTMLExporter
 
+from erase_core.bench import ParameterError
 from erase_core.bench.records import SIDECAR, RunRecordError, read, write_atomically
-from notebooks.grid import ROOT, RUNS, Cell, Plan, load_plan
+from notebooks.grid import ROOT, RUNS, Cell, Plan, load_plan, parse_sources
 from notebooks.run import EXECUTED, FAILED
 
 _STYLE = """
@@ -98,6 +98,9 @@ def _outcome(cell: Cell) -> Outcome:
 
 def _notebook_page(cell: Cell, pages: Path) -> str | None:
     """Render the executed or failed notebook; return its file name."""
+    # Here, because a host that only runs cells need not have it.
+    from nbconvert import HTMLExporter
+
     for name in (EXECUTED, FAILED):
         if (source := cell.directory / name).exists():
             notebook = nbformat.read(source, as_version=4)
@@ -182,8 +185,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("sources", nargs="*", metavar="KIND=PATH")
     parser.add_argument("--runs", type=Path, default=ROOT / RUNS, metavar="DIR")
     options = parser.parse_args(arguments)
-    sources = dict(pair.split("=", 1) for pair in options.sources)
-    print(build(load_plan(options.profile, options.runs, sources)))
+    try:
+        plan = load_plan(options.profile, options.runs, parse_sources(options.sources))
+    except ParameterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(build(plan))
     return 0
 
 

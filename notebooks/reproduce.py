@@ -10,6 +10,7 @@ after all others have run, and 2 if the profile or an argument is wrong.
 import argparse
 import fcntl
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,8 +21,9 @@ from pathlib import Path
 from types import FrameType
 
 from erase_core.bench import ParameterError
-from notebooks.grid import ROOT, RUNS, Plan, load_plan
+from notebooks.grid import ROOT, RUNS, Plan, load_plan, parse_sources
 from notebooks.report import Outcome, outcomes
+from notebooks.run import command
 
 
 class BusyError(RuntimeError):
@@ -33,10 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     began = time.monotonic()
     try:
-        sources = dict(pair.split("=", 1) for pair in options.sources)
+        sources = parse_sources(options.sources)
         plan = load_plan(options.profile, options.runs, sources)
+        if options.commands:
+            print("\n".join(shlex.join(command(cell)) for cell in plan.all_cells))
+            return 0
         with _alone(plan.root) as lock:
-            code = _snakemake(plan, options.profile, options.sources, options.cores, lock)
+            code = _snakemake(plan, options.cores, lock)
     except (ParameterError, BusyError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -61,21 +66,22 @@ def summary(plan: Plan, ended: Sequence[Outcome], seconds: float) -> str:
     return "\n".join(lines)
 
 
-def _snakemake(plan: Plan, profile: str, sources: Sequence[str], cores: int, lock: int) -> int:
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
-    command += ["--directory", str(ROOT), "--cores", str(cores), "--resources", "gpu=1"]
+def _snakemake(plan: Plan, cores: int, lock: int) -> int:
+    line = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+    line += ["--directory", str(ROOT), "--cores", str(cores), "--resources", "gpu=1"]
     # Snakemake's own lock outlives a killed process; the one held here does not.
-    command += ["--nolock", "--rerun-incomplete", "--keep-going", "--quiet", "host", "reason"]
+    line += ["--nolock", "--rerun-incomplete", "--keep-going", "--quiet", "host", "reason"]
     again = [
         f"{outcome.cell.directory}/run.json"
         for outcome in outcomes(plan)
         if outcome.status not in ("complete", "not run")
     ]
     if again:
-        command += ["--forcerun", *again]
-    command += ["--config", f"profile={profile}", f"runs={plan.root.parent}", *sources]
+        line += ["--forcerun", *again]
+    profile, *sources = plan.arguments
+    line += ["--config", f"profile={profile}", f"runs={plan.root.parent}", *sources]
     # A group of its own: an interruption must reach the notebooks, not only Snakemake.
-    with subprocess.Popen(command, start_new_session=True, pass_fds=[lock]) as process:
+    with subprocess.Popen(line, start_new_session=True, pass_fds=[lock]) as process:
         try:
             with _termination_as_interrupt():
                 return process.wait()
@@ -122,6 +128,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("sources", nargs="*", metavar="KIND=PATH", help="raw files, by kind")
     parser.add_argument("--runs", type=Path, default=ROOT / RUNS, metavar="DIR", help="where to")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument(
+        "--commands",
+        action="store_true",
+        help="print the command of each cell instead, for a host without Snakemake",
+    )
     return parser
 
 

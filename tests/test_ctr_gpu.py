@@ -84,7 +84,8 @@ def test_rowwise_adagrad_does_not_wait_and_agrees_with_the_cpu(wanted):
     gradient = torch.sparse_coo_tensor(ids, values, weight.shape, check_invariants=True)
 
     def train(device):
-        parameter = nn.Parameter(weight.to(device))
+        # A copy even where `weight` is already there: every run starts from the same table.
+        parameter = nn.Parameter(weight.clone().to(device))
         parameter.grad = gradient.to(device)
         optimizer = RowWiseAdagrad([parameter], weight_decay=0.1)
         optimizer.step()
@@ -99,6 +100,20 @@ def test_rowwise_adagrad_does_not_wait_and_agrees_with_the_cpu(wanted):
     torch.testing.assert_close(first, cpu, rtol=1e-5, atol=1e-5)
     if wanted:
         assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+def test_adam_is_fused_and_does_not_wait(capturable):
+    net = nn.Linear(4, 2).cuda()
+    (adam,) = optimizers(capturable=capturable)(net.parameters())
+    assert [group["fused"] for group in adam.param_groups] == [True, True]
+    for parameter in net.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    adam.step()
+    with no_sync():
+        adam.step()
+    (unfused,) = optimizers(fused=False)(net.parameters())
+    assert not any(group["fused"] for group in unfused.param_groups)
 
 
 @pytest.mark.parametrize("name", MODELS)

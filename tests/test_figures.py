@@ -197,6 +197,14 @@ def test_what_was_not_measured_is_a_gap_and_oom_is_written(speeds):
     assert label.get_color() == style.ARMS["early"].color
 
 
+def test_at_a_single_batch_size_arms_stand_side_by_side(tmp_path):
+    rows = [row for row in throughput_rows() if row["batch_size"] == 512]
+    axes = drawn("throughput", write(tmp_path / "rows.csv", rows, THROUGHPUT)).axes[0]
+    places = [lines_of(axes, style.ARMS[arm])[0].get_xdata()[0] for arm in ("baseline", "early")]
+    assert places[0] < 512 < places[1]
+    assert len([label for label in axes.get_yticks() if axes.get_ylim()[0] < label]) >= 2
+
+
 def test_curves_bands_and_levels_of_normalized_entropy(entropies):
     (panel,) = normalized_entropy.summarize_rows(FIGURES["normalized-entropy"].rows([entropies]))
     assert panel.split == "test"  # of the two it has more evaluations

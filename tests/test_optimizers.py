@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -57,6 +59,45 @@ def test_without_decay_the_dense_part_is_adam():
             optimizer.step()
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(("asked", "fused"), [(None, False), (False, False), (True, True)])
+def test_fused_reaches_every_group_of_adam(asked, fused):
+    dense, _ = optimizers(fused=asked)(model().parameters())
+    assert [bool(group["fused"]) for group in dense.param_groups] == [fused, fused]
+    # `fused=False` would also switch off torch's `foreach` kernels.
+    assert all(group["fused"] is not False for group in dense.param_groups)
+
+
+class OnCuda(nn.Parameter):
+    """Says that it is a CUDA tensor, for hosts without CUDA."""
+
+    is_cuda = True
+
+
+def test_adam_is_fused_where_all_its_parameters_are_on_cuda():
+    there, here = OnCuda(torch.ones(2, 2)), nn.Parameter(torch.ones(2, 2))
+    for parameters, fused in (([there], True), ([there, here], False)):
+        (adam,) = optimizers()(parameters)
+        assert [bool(group["fused"]) for group in adam.param_groups] == [fused]
+    (adam,) = optimizers(fused=False)([there])
+    assert not adam.param_groups[0]["fused"]
+
+
+def test_fused_adam_updates_like_the_other():
+    torch.manual_seed(0)
+    start = nn.Linear(3, 2)
+    after = []
+    for fused in (False, True):
+        net = copy.deepcopy(start)
+        (adam,) = optimizers(0.05, weight_decay=0.1, fused=fused)(net.parameters())
+        for step in range(3):
+            for parameter in net.parameters():
+                parameter.grad = torch.full_like(parameter, step - 0.5)
+            adam.step()
+        after.append(list(net.parameters()))
+    torch.testing.assert_close(after[0], after[1])
+    assert not torch.equal(after[1][0], start.weight)
 
 
 def test_only_what_is_there_is_made():

@@ -15,38 +15,31 @@ from torch.nn import functional as F
 class FusedEmbedding(nn.Module):
     """Look up every categorical field of a row in one table.
 
-    The fields' rows lie one after another in ``weight``; adding a field's offset to its local id
+    The fields' rows lie one after another in `weight`; adding a field's offset to its local id
     gives the row. One lookup and one sparse gradient serve all fields, where a table a field
     would need as many kernels as there are fields.
 
-    ``ids``, int32 or int64 ``[B, len(cardinalities)]``, become ``[B, fields, dim]``. The gradient
-    of ``weight`` is sparse and not coalesced: one entry for each of the ``B * fields`` lookups.
-    ``weight`` carries ``row_wise = True``, the tag by which
-    :func:`erase_core.ctr.optimizers` hands it to :class:`erase_core.ctr.RowWiseAdagrad`.
+    `ids`, int32 or int64 `[B, len(cardinalities)]`, become `[B, fields, dim]`. The gradient of
+    `weight` is sparse and not coalesced: one entry for each of the `B * fields` lookups. `weight`
+    carries `row_wise = True`, the tag by which `erase_core.ctr.optimizers` hands it to
+    `erase_core.ctr.RowWiseAdagrad`.
 
     An id beyond its own field but inside the table would read another field's row. Forward does
-    not look for that, since the answer would have to be fetched from the device; call
-    :meth:`check` while debugging a feed.
+    not look for that, since the answer would have to be fetched from the device; call `check`
+    while debugging a feed.
 
-    Parameters
-    ----------
-    cardinalities:
-        Number of ids of each column of ``ids``.
-    dim:
-        Columns of the table.
-    fields:
-        Columns of ``ids`` that this table holds, in the order of the output; all by default.
-        Several tables can so share one ``ids`` tensor.
-    std:
-        Draw the table from a normal distribution of this standard deviation. By default each
-        field is drawn uniformly from ±1/sqrt(its cardinality), as DLRM does (Naumov et al. 2019).
-    sparse:
-        Give a dense gradient when false: for optimizers that take no sparse one.
+    Args:
+        cardinalities: number of ids of each column of `ids`.
+        dim: columns of the table.
+        fields: columns of `ids` that this table holds, in the order of the output; all by default.
+            Several tables can so share one `ids` tensor.
+        std: draw the table from a normal distribution of this standard deviation. By default each
+            field is drawn uniformly from ±1/sqrt(its cardinality), as DLRM does (Naumov et al.
+            2019).
+        sparse: give a dense gradient when false: for optimizers that take no sparse one.
 
-    Raises
-    ------
-    ValueError
-        Where a cardinality, ``dim``, ``std`` or a field is out of range.
+    Raises:
+        ValueError: where a cardinality, `dim`, `std` or a field is out of range.
     """
 
     offsets: Tensor
@@ -133,12 +126,12 @@ class FusedEmbedding(nn.Module):
         return ids if self.columns is None else ids.index_select(1, self.columns)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return ``[B, fields, dim]`` for ``ids`` ``[B, len(cardinalities)]``."""
+        """Return `[B, fields, dim]` for `ids` `[B, len(cardinalities)]`."""
         rows = self._select(ids) + self.offsets
         return F.embedding(rows, self.weight, sparse=self.sparse)
 
     def check(self, ids: Tensor) -> None:
-        """Raise ``ValueError`` if an id lies outside its field. Waits for the device."""
+        """Raise `ValueError` if an id lies outside its field. Waits for the device."""
         chosen = self._select(ids)
         limits = torch.tensor(self.cardinalities, device=ids.device)
         outside = ((chosen < 0) | (chosen >= limits)).nonzero()

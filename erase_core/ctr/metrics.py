@@ -54,11 +54,11 @@ def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What :class:`NormalizedEntropy` measured.
+    """What `NormalizedEntropy` measured.
 
-    ``log_loss`` is in nats. ``base_rate`` is the constant prediction that NE compares with and
-    ``base_rate_source`` says where it comes from: ``"evaluated"``, the click rate of the rows
-    evaluated, or ``"given"``, a rate handed in, such as the training split's.
+    `log_loss` is in nats. `base_rate` is the constant prediction that NE compares with and
+    `base_rate_source` says where it comes from: "evaluated", the click rate of the rows
+    evaluated, or "given", a rate handed in, such as the training split's.
     """
 
     rows: int
@@ -75,7 +75,7 @@ class Evaluation:
 
     @property
     def base_log_loss(self) -> float:
-        """Log loss of predicting ``base_rate`` for every row, in nats."""
+        """Log loss of predicting `base_rate` for every row, in nats."""
         rate = self.click_rate
         clicked = rate * math.log(self.base_rate) if rate > 0 else 0.0
         ignored = (1 - rate) * math.log1p(-self.base_rate) if rate < 1 else 0.0
@@ -83,32 +83,29 @@ class Evaluation:
 
     @property
     def normalized_entropy(self) -> float:
-        """Log loss over :attr:`base_log_loss`: below 1 is better than a constant."""
+        """Log loss over `base_log_loss`: below 1 is better than a constant."""
         return self.log_loss / self.base_log_loss
 
     @property
     def calibration(self) -> float:
-        """Mean prediction over click rate: 1 is right. ``ValueError`` where nothing was clicked."""
+        """Mean prediction over click rate: 1 is right. `ValueError` where nothing was clicked."""
         if self.clicks == 0:
             raise ValueError("calibration is undefined: none of the rows evaluated was clicked")
         return self.mean_prediction / self.click_rate
 
 
 class NormalizedEntropy:
-    r"""Normalized entropy over a stream of batches (He et al. 2014).
+    """Normalized entropy over a stream of batches (He et al. 2014).
 
-    .. math:: \mathrm{NE} = \frac{-\frac1N\sum_i y_i\ln p_i + (1-y_i)\ln(1-p_i)}
-                                 {-(\bar y\ln b + (1-\bar y)\ln(1-b))}
+        NE = [−1/N Σ_i (y_i ln p_i + (1 − y_i) ln(1 − p_i))] / [−(ȳ ln b + (1 − ȳ) ln(1 − b))]
 
-    :math:`b` is the base rate: the click rate :math:`\bar y` of the rows evaluated, which makes
-    the denominator their entropy, or the rate given as ``base_rate``. Sums are kept in float64 on
-    the device of the logits and leave it in :meth:`compute` alone.
+    b is the base rate: the click rate ȳ of the rows evaluated, which makes the denominator their
+    entropy, or the rate given as `base_rate`. Sums are kept in float64 on the device of the logits
+    and leave it in `compute` alone.
 
-    Parameters
-    ----------
-    base_rate:
-        Constant prediction to compare with, between 0 and 1 exclusive; by default the click rate
-        of the rows evaluated.
+    Args:
+        base_rate: constant prediction to compare with, between 0 and 1 exclusive; by default the
+            click rate of the rows evaluated.
     """
 
     def __init__(self, base_rate: float | None = None) -> None:
@@ -125,10 +122,10 @@ class NormalizedEntropy:
 
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add a batch: logits, any float dtype, and 0/1 labels, both ``[B]``. No host sync.
+        """Add a batch: logits, any float dtype, and 0/1 labels, both `[B]`. No host sync.
 
-        Raises ``ValueError`` or ``TypeError`` where shapes or dtypes are wrong; NaN logits and
-        labels other than 0 and 1 are reported by :meth:`compute`.
+        Raises `ValueError` or `TypeError` where shapes or dtypes are wrong; NaN logits and
+        labels other than 0 and 1 are reported by `compute`.
         """
         _check_shapes(logits, labels)
         wide, clicked = logits.double(), labels.double()
@@ -146,8 +143,8 @@ class NormalizedEntropy:
     def compute(self) -> Evaluation:
         """Return the evaluation of all rows so far. Waits for the device.
 
-        Raises ``ValueError`` if there are no rows, a logit was not finite, a label neither 0 nor
-        1, or all labels are equal while no ``base_rate`` was given.
+        Raises `ValueError` if there are no rows, a logit was not finite, a label neither 0 nor
+        1, or all labels are equal while no `base_rate` was given.
         """
         if self._sums is None or self._rows == 0:
             raise ValueError("there are no rows to evaluate; call `update` first")
@@ -173,7 +170,7 @@ class NormalizedEntropy:
 def auc(logits: Tensor, labels: Tensor) -> float:
     """Area under the ROC curve, exact: ties count one half (Mann–Whitney's U).
 
-    Takes finite logits and 0/1 labels, both ``[rows]``; raises ``ValueError`` where they are not,
+    Takes finite logits and 0/1 labels, both `[rows]`; raises `ValueError` where they are not,
     or where there are not both classes. Waits for the device.
     """
     wide, clicked, clicks = _checked(logits, labels)
@@ -195,7 +192,7 @@ def auc(logits: Tensor, labels: Tensor) -> float:
 def calibration(logits: Tensor, labels: Tensor) -> float:
     """Mean predicted click rate over observed click rate: 1 is right, above 1 too eager.
 
-    Takes finite logits and 0/1 labels, both ``[rows]``; raises ``ValueError`` where they are not,
+    Takes finite logits and 0/1 labels, both `[rows]`; raises `ValueError` where they are not,
     or where nothing was clicked. Waits for the device.
     """
     wide, _, clicks = _checked(logits, labels)

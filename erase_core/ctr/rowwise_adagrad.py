@@ -14,23 +14,17 @@ from torch.optim import Optimizer
 def sum_duplicates(ids: Tensor, values: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     """Add up the values of equal ids without asking the device how many ids there are.
 
-    The number of distinct ids is known to the device alone, so the result keeps the length ``N``
+    The number of distinct ids is known to the device alone, so the result keeps the length `N`
     of the input: the sums come first, in ascending order of id, and the rest is padding.
 
-    Parameters
-    ----------
-    ids:
-        Integers ``[N]`` in ``0 .. rows - 1``.
-    values:
-        ``[N, D]``; summed in float32 or better.
-    rows:
-        Number of rows that the ids point into.
+    Args:
+        ids: integers `[N]` in `0 .. rows - 1`.
+        values: `[N, D]`; summed in float32 or better.
+        rows: number of rows that the ids point into.
 
-    Returns
-    -------
-    row, total, valid:
-        int64 ``[N]``, ``[N, D]`` and bool ``[N]``. Where ``valid`` is false, ``total`` is zero and
-        ``row`` some existing row.
+    Returns:
+        `(row, total, valid)`: int64 `[N]`, `[N, D]` and bool `[N]`. Where `valid` is false,
+        `total` is zero and `row` some existing row.
     """
     count = ids.numel()
     # int32 keys halve the passes of the radix sort.
@@ -58,16 +52,12 @@ def rowwise_adagrad_(
     eps: float,
     weight_decay: float = 0.0,
 ) -> None:
-    """Update, in place, the rows of ``weight`` that ``ids`` name. No host sync.
+    """Update, in place, the rows of `weight` that `ids` name. No host sync.
 
-    Parameters
-    ----------
-    weight, accumulator:
-        ``[rows, D]`` and ``[rows]``.
-    ids, values:
-        ``[N]`` and ``[N, D]``: a gradient with one entry for each lookup; ids may repeat.
-    lr, eps, weight_decay:
-        As in :class:`RowWiseAdagrad`.
+    Args:
+        weight, accumulator: `[rows, D]` and `[rows]`.
+        ids, values: `[N]` and `[N, D]`: a gradient with one entry for each lookup; ids may repeat.
+        lr, eps, weight_decay: as in `RowWiseAdagrad`.
     """
     if ids.numel() == 0 or values.numel() == 0:
         return
@@ -105,40 +95,31 @@ def _dense_(
 
 
 class RowWiseAdagrad(Optimizer):
-    r"""Exact row-wise Adagrad, as FBGEMM's ``EXACT_ROWWISE_ADAGRAD``.
+    """Exact row-wise Adagrad, as FBGEMM's `EXACT_ROWWISE_ADAGRAD`.
 
-    With :math:`g_r` the sum of all gradients of row :math:`r` in the batch (a row looked up many
-    times is updated once, by the sum) and :math:`D` the columns,
+    With g_r the sum of all gradients of row r in the batch (a row looked up many times is updated
+    once, by the sum) and D the columns,
 
-    .. math:: s_r \leftarrow s_r + \tfrac1D \lVert g_r \rVert^2, \qquad
-              w_r \leftarrow w_r - \eta\, g_r / (\sqrt{s_r} + \epsilon).
+        s_r ← s_r + ‖g_r‖² / D,    w_r ← w_r − η g_r / (√s_r + ε).
 
     The table needs one accumulator a row instead of one an element: 1/D of Adagrad's state.
-    Gradients may be sparse (as an embedding with ``sparse=True`` gives them, not coalesced) or
+    Gradients may be sparse (as an embedding with `sparse=True` gives them, not coalesced) or
     dense. A step never waits for the device: the work is sized by the number of lookups, not by
     the number of distinct rows. It is deterministic on the CPU, and on CUDA where
-    ``torch.use_deterministic_algorithms(True)`` is set.
+    `torch.use_deterministic_algorithms(True)` is set.
 
-    Parameters
-    ----------
-    params:
-        Parameters or groups. A row is a slice along the first dimension.
-    lr:
-        Learning rate; a one-element tensor stays on its device.
-    eps:
-        Added to the root; positive.
-    weight_decay:
-        ``weight_decay * w`` is added to the gradient of the rows whose summed gradient is not
-        zero. Rows that the batch does not touch do not decay.
-    initial_accumulator:
-        Start of every accumulator.
+    Args:
+        params: parameters or groups. A row is a slice along the first dimension.
+        lr: learning rate; a one-element tensor stays on its device.
+        eps: added to the root; positive.
+        weight_decay: `weight_decay * w` is added to the gradient of the rows whose summed gradient
+            is not zero. Rows that the batch does not touch do not decay.
+        initial_accumulator: start of every accumulator.
 
-    Raises
-    ------
-    ValueError
-        Where a hyperparameter is out of range, or a sparse gradient is not sparse in rows alone.
-    TypeError
-        Where a parameter is not real floating point.
+    Raises:
+        ValueError: where a hyperparameter is out of range, or a sparse gradient is not sparse in
+            rows alone.
+        TypeError: where a parameter is not real floating point.
     """
 
     def __init__(
@@ -184,7 +165,7 @@ class RowWiseAdagrad(Optimizer):
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore accumulators at their own precision; ``ValueError`` where there are none."""
+        """Restore accumulators at their own precision; `ValueError` where there are none."""
         saved_ids = [key for group in state_dict["param_groups"] for key in group["params"]]
         for key in saved_ids:
             if "accumulator" not in state_dict["state"].get(key, {}):

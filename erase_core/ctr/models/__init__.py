@@ -43,12 +43,9 @@ MODELS: Mapping[str, Model] = MappingProxyType(
 def model_options(name: str, **options: Any) -> ModelOptions:
     """Validate a model's options and fill in its defaults, without building it.
 
-    Raises
-    ------
-    ValueError
-        Where there is no such model or option, or a value is out of range.
-    TypeError
-        Where a value is of the wrong type.
+    Raises:
+        ValueError: where there is no such model or option, or a value is out of range.
+        TypeError: where a value is of the wrong type.
     """
     if name not in MODELS:
         raise ValueError(f"there is no model {name!r}; choose one of {', '.join(MODELS)}")
@@ -67,29 +64,21 @@ def build_model(
 ) -> BlockGraph:
     """Build a model for the rows of a schema, on the CPU, in float32.
 
-    The graph reads the batch fields ``"ids"`` and, where the schema has dense fields, ``"dense"``;
-    its target is ``"label"`` and its predictions are logits ``[B]``. Every objective is the binary
-    cross entropy in nats. The initial parameters do not depend on the arm that trains them.
+    The graph reads the batch fields "ids" and, where the schema has dense fields, "dense"; its
+    target is "label" and its predictions are logits `[B]`. Every objective is the binary cross
+    entropy in nats. The initial parameters do not depend on the arm that trains them.
 
-    Parameters
-    ----------
-    name:
-        A key of :data:`MODELS`.
-    schema:
-        Fields and cardinalities.
-    seed:
-        Draws the initial parameters and leaves torch's generator as it was. By default they come
-        from torch's generator.
-    options:
-        See :class:`ModelOptions` and the model's own page.
+    Args:
+        name: a key of `MODELS`.
+        schema: fields and cardinalities.
+        seed: draws the initial parameters and leaves torch's generator as it was. By default they
+            come from torch's generator.
+        options: see `ModelOptions` and the model's own page.
 
-    Raises
-    ------
-    ValueError
-        Where there is no such model or option, a value is out of range, a cut names no block, or
-        the schema does not suit the model.
-    TypeError
-        Where a value is of the wrong type.
+    Raises:
+        ValueError: where there is no such model or option, a value is out of range, a cut names no
+            block, or the schema does not suit the model.
+        TypeError: where a value is of the wrong type.
     """
     if not isinstance(schema, CtrSchema):
         raise TypeError(f"`schema` is a {type(schema).__name__}; pass a CtrSchema")

@@ -18,7 +18,7 @@ from erase_core.ctr.schema import LABEL
 class Node:
     """A body, what it reads, and the width of the activation that its head would read.
 
-    ``hands_on`` says that the body returns a tuple, of which a head reads the last tensor.
+    `hands_on` says that the body returns a tuple, of which a head reads the last tensor.
     """
 
     body: nn.Module
@@ -52,19 +52,13 @@ def assemble(
     Heads are drawn after all bodies and the main head first: a seed gives the same bodies and
     main head whatever the cuts and local objectives, so that arms can be compared in pairs.
 
-    Parameters
-    ----------
-    nodes:
-        Name to node in order of evaluation; the last one is the output.
-    options:
-        See :class:`ModelOptions`.
-    uncut:
-        Blocks that ``cuts="default"`` leaves uncut.
+    Args:
+        nodes: name to node in order of evaluation; the last one is the output.
+        options: see `ModelOptions`.
+        uncut: blocks that `cuts="default"` leaves uncut.
 
-    Raises
-    ------
-    ValueError
-        Where a cut names no block, or the last one, which nothing reads.
+    Raises:
+        ValueError: where a cut names no block, or the last one, which nothing reads.
     """
     names = list(nodes)
     cuts = _resolve(options, names, uncut)

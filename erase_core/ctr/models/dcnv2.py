@@ -24,8 +24,8 @@ from erase_core.ctr.schema import CtrSchema
 class Dcnv2Options(ModelOptions):
     """Options of both forms of DCNv2.
 
-    ``blocks`` counts cross layers, each of which raises the order of interaction by one, and
-    ``deep_blocks`` the blocks of the deep net; the stacked form may have none.
+    `blocks` counts cross layers, each of which raises the order of interaction by one, and
+    `deep_blocks` the blocks of the deep net; the stacked form may have none.
     """
 
     blocks: int = 3
@@ -38,26 +38,26 @@ class Dcnv2Options(ModelOptions):
 
 
 class FirstCross(nn.Module):
-    """The first cross layer: features ``x0`` to ``(x0, x1)``."""
+    """The first cross layer: features `x0` to `(x0, x1)`."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.cross = CrossLayer(width)
 
     def forward(self, x0: Tensor) -> tuple[Tensor, Tensor]:
-        """Apply the layer to ``[B, width]``."""
+        """Apply the layer to `[B, width]`."""
         return x0, self.cross(x0, x0)
 
 
 class LaterCross(nn.Module):
-    """A cross layer that hands ``x0`` on: ``(x0, x)`` to ``(x0, x')``."""
+    """A cross layer that hands `x0` on: `(x0, x)` to `(x0, x')`."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.cross = CrossLayer(width)
 
     def forward(self, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Apply the layer to the last of the two tensors ``[B, width]``."""
+        """Apply the layer to the last of the two tensors `[B, width]`."""
         x0, x = state
         return x0, self.cross(x0, x)
 
@@ -71,7 +71,7 @@ class Pick(nn.Module):
         self.module = module
 
     def forward(self, state: tuple[Tensor, ...]) -> Tensor:
-        """Return ``module(state[index])``."""
+        """Return `module(state[index])`."""
         result: Tensor = self.module(state[self.index])
         return result
 
@@ -85,7 +85,7 @@ class JoinTowers(nn.Module):
         self.width = self.join.width
 
     def forward(self, state: tuple[Tensor, Tensor], deep: Tensor) -> Tensor:
-        """Return ``[B, width]``."""
+        """Return `[B, width]`."""
         joined: Tensor = self.join(state[-1], deep)
         return joined
 
@@ -105,11 +105,11 @@ def _deep(bodies: list[nn.Module], reads: str, width: int) -> dict[str, Node]:
 
 
 def dcnv2_stacked(schema: CtrSchema, options: Dcnv2Options) -> BlockGraph:
-    """Cross layers ``cross0``, ``cross1``, ..., then a deep net ``deep0``, ``deep1``, ...
+    """Cross layers `cross0`, `cross1`, ..., then a deep net `deep0`, `deep1`, ...
 
-    ``cross0`` carries the embedding; every cross layer hands ``x0`` on beside its output, so the
-    blocks form a chain. The table is in ``cross0`` because a head on its output sees second-order
-    terms; one on ``x0`` would train the vectors for first-order effects alone. Default cuts: after
+    `cross0` carries the embedding; every cross layer hands `x0` on beside its output, so the
+    blocks form a chain. The table is in `cross0` because a head on its output sees second-order
+    terms; one on `x0` would train the vectors for first-order effects alone. Default cuts: after
     every block.
     """
     features = Features(schema, options.embedding_dim)
@@ -124,11 +124,11 @@ def dcnv2_stacked(schema: CtrSchema, options: Dcnv2Options) -> BlockGraph:
 
 
 def dcnv2_parallel(schema: CtrSchema, options: Dcnv2Options) -> BlockGraph:
-    """Two towers over one embedding: ``cross0``... and ``deep0``..., joined in ``join``.
+    """Two towers over one embedding: `cross0`... and `deep0`..., joined in `join`.
 
-    ``embedding`` makes ``x0``, which ``cross0`` and ``deep0`` read. Default cuts: after every
-    block but ``embedding``, so that the heads of both towers' first blocks train the table; a cut
-    there leaves it to a head on ``x0``, which sees first-order effects alone if linear.
+    `embedding` makes `x0`, which `cross0` and `deep0` read. Default cuts: after every
+    block but `embedding`, so that the heads of both towers' first blocks train the table; a cut
+    there leaves it to a head on `x0`, which sees first-order effects alone if linear.
     """
     if options.deep_blocks < 1:
         raise ValueError(

@@ -23,7 +23,7 @@ from erase_core.ctr.schema import CtrSchema
 
 @dataclass(frozen=True, kw_only=True)
 class DlrmOptions(ModelOptions):
-    """Options of :func:`dlrm`; ``blocks`` counts the blocks of the top MLP."""
+    """Options of `dlrm`; `blocks` counts the blocks of the top MLP."""
 
     blocks: int = 3
 
@@ -31,7 +31,7 @@ class DlrmOptions(ModelOptions):
 class Interaction(nn.Module):
     """Embed the ids, and take the dot products of all pairs of fields and the bottom vector.
 
-    Returns ``[B, width]``: the bottom vector beside the products. Where the schema has no dense
+    Returns `[B, width]`: the bottom vector beside the products. Where the schema has no dense
     fields and so no bottom MLP, the mean of the fields' vectors stands in for it, which keeps
     first-order effects in the output.
     """
@@ -45,7 +45,7 @@ class Interaction(nn.Module):
         self.width = self.join.width
 
     def forward(self, ids: Tensor, bottom: Tensor | None = None) -> Tensor:
-        """Map ids ``[B, fields]`` and the bottom vector ``[B, dim]``, if any."""
+        """Map ids `[B, fields]` and the bottom vector `[B, dim]`, if any."""
         embedded = self.embedding(ids)
         vector = embedded.mean(dim=1) if bottom is None else bottom.to(embedded.dtype)
         products = self.dot(torch.cat([vector.unsqueeze(1), embedded], dim=1))
@@ -54,9 +54,9 @@ class Interaction(nn.Module):
 
 
 def dlrm(schema: CtrSchema, options: DlrmOptions) -> BlockGraph:
-    """Blocks ``bottom`` (where there are dense fields), ``interaction``, ``top0``, ``top1``, ...
+    """Blocks `bottom` (where there are dense fields), `interaction`, `top0`, `top1`, ...
 
-    The table belongs to ``interaction``: its local head sees the dot products and so trains the
+    The table belongs to `interaction`: its local head sees the dot products and so trains the
     vectors as the whole model would. The top blocks are residual. Default cuts: after every block.
     """
     dim = options.embedding_dim

@@ -15,14 +15,14 @@ ALIGNMENT = 8
 
 
 def input_fields(schema: CtrSchema) -> tuple[str, ...]:
-    """Return the batch fields that hold a row's features: ``"ids"`` and, where any, ``"dense"``."""
+    """Return the batch fields that hold a row's features: "ids" and, where any, "dense"."""
     return ("ids", "dense") if schema.dense else ("ids",)
 
 
 class Concatenate(nn.Module):
-    """Flatten inputs ``[B, ...]``, join them, and pad with zeros to an aligned ``width``.
+    """Flatten inputs `[B, ...]`, join them, and pad with zeros to an aligned `width`.
 
-    ``sizes`` are the elements a row of each input.
+    `sizes` are the elements a row of each input.
     """
 
     def __init__(self, *sizes: int) -> None:
@@ -31,7 +31,7 @@ class Concatenate(nn.Module):
         self.width = sum(sizes) + self.padding
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Return ``[B, width]``."""
+        """Return `[B, width]`."""
         parts = [value.flatten(1) for value in inputs]
         if self.padding:
             parts.append(parts[0].new_zeros(len(parts[0]), self.padding))
@@ -39,7 +39,7 @@ class Concatenate(nn.Module):
 
 
 class Features(nn.Module):
-    """Embed the ids and append the dense inputs: ``[B, width]``, 432 wide for 26 x 16 + 13."""
+    """Embed the ids and append the dense inputs: `[B, width]`, 432 wide for 26 x 16 + 13."""
 
     def __init__(self, schema: CtrSchema, embedding_dim: int) -> None:
         super().__init__()
@@ -48,13 +48,13 @@ class Features(nn.Module):
         self.width = self.join.width
 
     def forward(self, ids: Tensor, *dense: Tensor) -> Tensor:
-        """Map ids ``[B, fields]`` and, where the schema has any, dense ``[B, n]``."""
+        """Map ids `[B, fields]` and, where the schema has any, dense `[B, n]`."""
         joined: Tensor = self.join(self.embedding(ids), *dense)
         return joined
 
 
 class ResidualMLP(nn.Module):
-    """Two layers and LayerNorm: ``norm(x + W2 relu(W1 x))``, without ``x`` where widths differ."""
+    """Two layers and LayerNorm: `norm(x + W2 relu(W1 x))`, without `x` where widths differ."""
 
     def __init__(
         self, inputs: int, outputs: int, hidden: int | None = None, *, dropout: float = 0.0
@@ -71,7 +71,7 @@ class ResidualMLP(nn.Module):
         self.residual = inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map ``[B, inputs]`` to ``[B, outputs]``."""
+        """Map `[B, inputs]` to `[B, outputs]`."""
         y = self.layers(x)
         normalised: Tensor = self.norm(x + y if self.residual else y)
         return normalised
@@ -90,25 +90,25 @@ class Pipeline(nn.Sequential):
 
 
 def residual_stack(inputs: int, width: int, depth: int, dropout: float) -> list[nn.Module]:
-    """Make ``depth`` residual blocks, of which the first goes from ``inputs`` to ``width``."""
+    """Make `depth` residual blocks, of which the first goes from `inputs` to `width`."""
     return [ResidualMLP(width if i else inputs, width, dropout=dropout) for i in range(depth)]
 
 
 class CrossLayer(nn.Module):
-    """DCNv2's cross layer with a full matrix: ``x0 * (W x + b) + x`` (Wang et al. 2021)."""
+    """DCNv2's cross layer with a full matrix: `x0 * (W x + b) + x` (Wang et al. 2021)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.linear = nn.Linear(width, width)
 
     def forward(self, x0: Tensor, x: Tensor) -> Tensor:
-        """Raise the order of the interactions in ``x`` by one; all tensors ``[B, width]``."""
+        """Raise the order of the interactions in `x` by one; all tensors `[B, width]`."""
         raised: Tensor = x0 * self.linear(x) + x
         return raised
 
 
 class DotInteraction(nn.Module):
-    """Dot products of all pairs of ``count`` vectors: ``[B, count, D]`` to ``[B, pairs]``."""
+    """Dot products of all pairs of `count` vectors: `[B, count, D]` to `[B, pairs]`."""
 
     pairs: Tensor
 

@@ -13,7 +13,7 @@ Cuts = CutRule | Sequence[str | int]
 
 
 def check_count(name: str, value: object, least: int) -> None:
-    """Raise ``TypeError`` unless ``value`` is an integer, ``ValueError`` if it is too small."""
+    """Raise `TypeError` unless `value` is an integer, `ValueError` if it is too small."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"`{name}` (={value!r}) must be an integer")
     if value < least:
@@ -29,31 +29,22 @@ def _check_number(name: str, value: object) -> None:
 class ModelOptions:
     """Size, regularisation, local objectives and cuts of a model.
 
-    Attributes
-    ----------
-    blocks:
-        Depth; each model's page says what it counts.
-    width:
-        Units of a hidden layer; at least 2, since layers are normalised.
-    embedding_dim:
-        Columns of the embedding tables; at least 2, for the same reason.
-    dropout:
-        Probability of dropping a hidden unit of a residual block; cross layers have none.
-    head:
-        Local objective of a cut block: a ``"linear"`` head, or an ``"mlp"`` with one hidden layer
-        of ``width`` units. The main loss always has a linear head, so that the exact arms do not
-        depend on this option.
-    local_weight:
-        λ of every local objective; the main loss has weight 1. A block that no other gradient
-        reaches has its own gradient scaled by λ, which Adam undoes.
-    cuts:
-        Blocks whose readers see the stop-gradient of their output: ``"every"`` block that another
-        one reads, ``"none"``, a list of block names or positions, or the model's ``"default"``.
+    Attributes:
+        blocks: depth; each model's page says what it counts.
+        width: units of a hidden layer; at least 2, since layers are normalised.
+        embedding_dim: columns of the embedding tables; at least 2, for the same reason.
+        dropout: probability of dropping a hidden unit of a residual block; cross layers have none.
+        head: local objective of a cut block: a "linear" head, or an "mlp" with one hidden layer of
+            `width` units. The main loss always has a linear head, so that the exact arms do not
+            depend on this option.
+        local_weight: λ of every local objective; the main loss has weight 1. A block that no other
+            gradient reaches has its own gradient scaled by λ, which Adam undoes.
+        cuts: blocks whose readers see the stop-gradient of their output: "every" block that another
+            one reads, "none", a list of block names or positions, or the model's "default".
 
-    Raises
-    ------
-    TypeError, ValueError
-        Where a value is of the wrong type or out of range; the message names it.
+    Raises:
+        TypeError, ValueError: where a value is of the wrong type or out of range; the message names
+            it.
     """
 
     blocks: int

@@ -13,15 +13,15 @@ from erase_core.ctr.schema import CtrSchema
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyOptions(ModelOptions):
-    """Options of :func:`proxy`; ``blocks`` counts the chain, the embedding's block included."""
+    """Options of `proxy`; `blocks` counts the chain, the embedding's block included."""
 
     blocks: int = 8
 
 
 def proxy(schema: CtrSchema, options: ProxyOptions) -> BlockGraph:
-    """Chain ``block0``, ``block1``, ...: two layers of ``width``, a residual and LayerNorm each.
+    """Chain `block0`, `block1`, ...: two layers of `width`, a residual and LayerNorm each.
 
-    ``block0`` carries the embedding as well, so its inputs are wider (padded to a multiple of 8)
+    `block0` carries the embedding as well, so its inputs are wider (padded to a multiple of 8)
     and it has no residual. Default cuts: after every block.
     """
     features = Features(schema, options.embedding_dim)

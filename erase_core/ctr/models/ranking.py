@@ -20,13 +20,13 @@ TOWERS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class RankingOptions(ModelOptions):
-    """Options of :func:`ranking`; ``blocks`` is the depth of each subarchitecture."""
+    """Options of `ranking`; `blocks` is the depth of each subarchitecture."""
 
     blocks: int = 2
 
 
 class CrossStack(nn.Module):
-    """Project to ``width``, apply ``depth`` cross layers, normalise."""
+    """Project to `width`, apply `depth` cross layers, normalise."""
 
     def __init__(self, inputs: int, width: int, depth: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class CrossStack(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map ``[B, inputs]`` to ``[B, width]``."""
+        """Map `[B, inputs]` to `[B, width]`."""
         x = x0 = self.project(inputs)
         for layer in self.layers:
             x = layer(x0, x)
@@ -48,7 +48,7 @@ def split_fields(cardinalities: Sequence[int], groups: int) -> list[tuple[int, .
 
     Fields are dealt from the largest down, back and forth; each group lists its own in order.
 
-    Raises ``ValueError`` if there are fewer fields than groups.
+    Raises `ValueError` if there are fewer fields than groups.
     """
     if len(cardinalities) < groups:
         raise ValueError(
@@ -66,10 +66,10 @@ def split_fields(cardinalities: Sequence[int], groups: int) -> list[tuple[int, .
 def ranking(schema: CtrSchema, options: RankingOptions) -> BlockGraph:
     """Four towers over the batch, two subarchitectures over the towers, and an over-arch.
 
-    - ``dense_tower`` and ``sparse_tower0`` to ``2``, each of the latter with a table for its share
-      of the fields; ``sparse_tower0`` to ``3`` where the schema has no dense fields;
-    - ``cross_arch`` (cross layers) and ``deep_arch``, which read the four;
-    - ``over_arch``, which reads all six and has the main loss.
+    - `dense_tower` and `sparse_tower0` to `2`, each of the latter with a table for its share
+      of the fields; `sparse_tower0` to `3` where the schema has no dense fields;
+    - `cross_arch` (cross layers) and `deep_arch`, which read the four;
+    - `over_arch`, which reads all six and has the main loss.
 
     Default cuts: after each of the six. What such a model looks like inside is not published;
     this is one of the shape that is.

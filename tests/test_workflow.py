@@ -1,0 +1,213 @@
+"""Profiles are checked before anything runs; Snakemake runs, resumes and goes on after failures."""
+
+import fcntl
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from erase_core.bench import ParameterError
+from erase_core.bench.records import read
+from notebooks.grid import PROFILES, load_plan, parse_sources
+from notebooks.reproduce import main
+from notebooks.run import command
+
+BASE = {
+    "description": "a test",
+    "datasets": {"tiny": {"kind": "synthetic", "name": "avazu", "rows": 2000, "min_count": 2}},
+    "experiments": {
+        "speed": {
+            "notebook": "throughput",
+            "grid": {"batch_size": [16, 32], "model": {"small": {"model_options": {"blocks": 2}}}},
+            "parameters": {"windows": 2, "device": "cpu"},
+            "alone": True,
+        },
+        "quality": {"notebook": "normalized_entropy", "grid": {"dataset": ["tiny"], "seed": [3]}},
+    },
+    "figures": ["throughput"],
+}
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """Return a function that writes BASE with one value replaced, as a profile."""
+
+    def write(path=(), value=None):
+        body = yaml.safe_load(yaml.safe_dump(BASE))
+        if path:
+            inner = body
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+        file = tmp_path / "test.yaml"
+        file.write_text(yaml.safe_dump(body, sort_keys=False))
+        return str(file)
+
+    return write
+
+
+def test_the_grid_is_the_product_of_its_axes(profile, tmp_path):
+    plan = load_plan(profile(), tmp_path / "runs")
+    assert plan.root == tmp_path / "runs" / "test"
+    assert [cell.name for cell in plan.all_cells] == [
+        "speed/batch_size-16_small",
+        "speed/batch_size-32_small",
+        "quality/tiny_seed-3",
+        "figures",
+    ]
+    first, _, quality, figures = plan.all_cells
+    assert first.parameters == {
+        "windows": 2,
+        "device": "cpu",
+        "batch_size": 16,
+        "model_options": {"blocks": 2},
+    }
+    assert first.alone and not quality.alone
+    assert quality.dataset is not None
+    assert quality.parameters["dataset"] == str(quality.dataset.directory)
+    assert quality.dataset.arguments == tuple(
+        "synthetic --name avazu --rows 2000 --min-count 2".split()
+    )
+    assert figures.parameters == {"figures": ["throughput"], "runs": str(plan.root)}
+
+
+def test_commands_carry_every_parameter(profile, tmp_path):
+    line = command(load_plan(profile(), tmp_path).cells[0])
+    assert line[:4] == [sys.executable, "-m", "notebooks.run", "throughput"]
+    assert "-p model_options '{\"blocks\": 2}'" in shlex.join(line)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (["figure"], ["throughput"], "unknown parameter `figure`.*did you mean `figures`"),
+        (["figures"], ["nonesuch"], "nonesuch"),
+        (["description"], 3, "`description`"),
+        (["experiments", "speed", "notbook"], "x", "unknown parameter `notbook`"),
+        (["experiments", "speed", "notebook"], "x", "there is no notebook `x`"),
+        (["experiments", "speed"], ["throughput"], "`experiments.speed` .*mapping"),
+        (["experiments", "speed", "timeout_s"], "60", "`timeout_s`"),
+        (["experiments", "speed", "parameters"], {"windws": 2}, "no parameter `windws`"),
+        (["experiments", "speed", "parameters"], {"windows": "2"}, "`windows` .*integer"),
+        (["experiments", "speed", "parameters"], {"run_dir": "x"}, "no parameter `run_dir`"),
+        (["experiments", "speed", "grid", "batch_size"], [16, 0], "cell batch_size-0.*at least 1"),
+        (["experiments", "speed", "grid", "batch_size"], 16, "`grid.batch_size` .*list"),
+        (["experiments", "speed", "grid", "batch_size"], [], "`grid.batch_size`"),
+        (["experiments", "speed", "grid", "batch_size"], [16, 16], "two cells are named"),
+        (["experiments", "speed", "grid", "model"], {"a/b": {}}, "names a directory"),
+        (["experiments", "quality", "grid", "dataset"], ["tinny"], "tinny"),
+        (["datasets", "tiny"], {"kind": "criteo"}, "needs the raw file"),
+        (["datasets", "tiny"], {"kind": "synthetic", "name": "avazu"}, "`rows` .*needed"),
+        (["datasets", "tiny"], {"kind": "avazu", "rows": 5}, "`rows` .*synthetic datasets alone"),
+        (["datasets", "tiny", "row"], 5, "unknown parameter `row`"),
+    ],
+)
+def test_a_wrong_profile_is_refused_whole(profile, tmp_path, path, value, message):
+    with pytest.raises(ParameterError, match=message):
+        load_plan(profile(path, value), tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_command_line_refuses_what_the_plan_refuses(profile, tmp_path, capsys):
+    wrong = profile(["experiments", "speed", "parameters"], {"windws": 2})
+    assert main([wrong, "--runs", str(tmp_path / "runs")]) == 2
+    assert "no parameter `windws`" in capsys.readouterr().err
+    assert main(["nonesuch"]) == 2
+    assert "Known: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["criteo", "cryteo=x", "=x"])
+def test_a_source_is_kind_and_path(text):
+    with pytest.raises(ParameterError, match="KIND=PATH"):
+        parse_sources([text])
+
+
+def test_every_shipped_profile_is_valid(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    raw = tmp_path / "raw"
+    raw.touch()
+    plans = {
+        path.stem: load_plan(path.stem, tmp_path, {"criteo": str(raw), "avazu": str(raw)})
+        for path in PROFILES.glob("*.yaml")
+    }
+    assert {"smoke", "gpu", "full"} <= plans.keys()
+    assert all(cell.gpus == 1 for cell in plans["gpu"].cells)
+    assert all(cell.gpus == 0 for cell in plans["smoke"].cells)
+    assert not plans["gpu"].datasets  # a GPU host need not have data_prep's requirements
+    batches = {
+        cell.parameters["batch_size"]
+        for cell in plans["gpu"].cells
+        if cell.notebook == "throughput"
+    }
+    assert batches == {2**power for power in range(8, 17)}
+
+
+def test_a_profile_for_a_gpu_is_refused_where_there_is_none(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    with pytest.raises(ParameterError, match="`device` .*is not here: 0 CUDA devices"):
+        load_plan("gpu", tmp_path)
+
+
+def test_two_at_once_refuse_each_other(profile, tmp_path, capsys):
+    root = tmp_path / "runs" / "test"
+    root.mkdir(parents=True)
+    held = os.open(root, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        assert main([profile(), "--runs", str(tmp_path / "runs")]) == 2
+    finally:
+        os.close(held)
+    assert "is in use" in capsys.readouterr().err
+
+
+def reproduce(profile: str, runs: Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "notebooks.reproduce", profile, "--runs", str(runs)]
+    return subprocess.run(line, capture_output=True, text=True, cwd=runs.parent)
+
+
+def test_a_failed_cell_is_recorded_the_rest_goes_on_and_only_it_is_repeated(tmp_path):
+    body = {
+        "description": "a test",
+        "datasets": BASE["datasets"],
+        "experiments": {
+            "quality": {
+                "notebook": "normalized_entropy",
+                "grid": {"dataset": ["tiny"]},
+                "parameters": {"evaluations": 1, "device": "cpu"},
+            },
+            "late": {
+                "notebook": "throughput",
+                "grid": {"batch_size": [16]},
+                "parameters": {"windows": 2, "steps": 1, "warmup": 1, "device": "cpu"},
+                "timeout_s": 1,  # less than importing torch takes
+            },
+        },
+        "figures": ["normalized-entropy"],
+    }
+    file, runs = tmp_path / "test.yaml", tmp_path / "runs"
+    file.write_text(yaml.safe_dump(body))
+    done = reproduce(str(file), runs)
+    assert done.returncode == 1, done.stderr
+    quality, late = runs / "test/quality/tiny", runs / "test/late/batch_size-16"
+    assert read(quality)["status"] == "complete"
+    assert read(late)["status"] == "timeout"
+    assert "test: 2 of 3 cells complete" in done.stdout
+    assert "timeout: late/batch_size-16: In [3]: took longer than allowed" in done.stdout
+    assert (runs / "test/figures/normalized_entropy.pdf").exists()
+    assert "took longer than allowed" in (runs / "test/report/index.html").read_text()
+
+    first = (quality / "run.json").read_bytes()
+    body["experiments"]["late"]["timeout_s"] = 120
+    file.write_text(yaml.safe_dump(body))
+    done = reproduce(str(file), runs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test: 3 of 3 cells complete" in done.stdout
+    assert (quality / "run.json").read_bytes() == first
+    assert not (late / "failed.ipynb").exists()
