@@ -154,7 +154,10 @@ class Flight:
                 f"no loss of segment {segments[0].name!r} depends on a trainable parameter: do its "
                 "bodies or objectives detach, or does step() run under torch.no_grad()?"
             )
-        gradients = torch.autograd.grad(roots, parameters, allow_unused=True)
+        # In the calling thread: handing each small graph to autograd's one thread a device and back
+        # would cost two thread switches a segment, and serialise what other threads launch.
+        with torch.autograd.set_multithreading_enabled(False):
+            gradients = torch.autograd.grad(roots, parameters, allow_unused=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
 
