@@ -3,6 +3,7 @@
 python -m figures throughput                one figure, from the committed reference rows
 python -m figures all --runs runs/gpu       every figure, your own complete runs beside them
 python -m figures table normalized-entropy  the numbers of a figure as a Markdown table
+python -m figures collect throughput --runs runs/gpu   your runs become the reference rows
 """
 
 import argparse
@@ -11,8 +12,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from figures.collect import collect
 from figures.errors import RowsError
-from figures.registry import FIGURES, make
+from figures.registry import DATA, FIGURES, make
+
+ACTIONS = ("table", "collect")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,17 +24,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = _parser()
     options = parser.parse_args(arguments)
-    as_table = options.figure == "table"
-    if as_table != (options.of is not None):
-        parser.error("name a figure after `table`, and only there")
-    wanted = options.of if as_table else options.figure
+    action = options.figure if options.figure in ACTIONS else "draw"
+    if (action == "draw") != (options.of is None):
+        parser.error(f"name a figure after {' or '.join(ACTIONS)}, and only there")
+    wanted = options.figure if action == "draw" else options.of
     if wanted == "all" and options.rows:
         parser.error("--rows belongs to one figure: name it instead of `all`")
+    if action == "collect" and (options.runs is None or options.rows):
+        parser.error("collect takes its rows from --runs DIR, and from nowhere else")
     command = ["python", "-m", "figures", *map(shlex.quote, arguments)]
     failed = False
     for name in FIGURES if wanted == "all" else (wanted,):
         try:
-            if as_table:
+            if action == "collect":
+                print(*collect(FIGURES[name].experiment, options.runs, DATA), sep="\n")
+            elif action == "table":
                 print(FIGURES[name].table(FIGURES[name].rows(options.rows, options.runs)))
             else:
                 for path in make(name, options.out, options.rows, options.runs, command):
@@ -47,8 +55,8 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("figure", choices=[*FIGURES, "all", "table"], help="what to make")
-    parser.add_argument("of", nargs="?", choices=[*FIGURES, "all"], help="after `table`: of what")
+    parser.add_argument("figure", choices=[*FIGURES, "all", *ACTIONS], help="what to make")
+    parser.add_argument("of", nargs="?", choices=[*FIGURES, "all"], help="after an action: of what")
     parser.add_argument(
         "--rows",
         type=Path,

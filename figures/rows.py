@@ -85,8 +85,8 @@ def load(experiment: Experiment, files: Sequence[Path], runs: Path | None = None
             raise MissingRowsError(f"there are no rows at {path}: give a CSV by --rows")
         parts.append(_read(experiment, path, path.read_bytes(), REFERENCE, sources))
     skipped = {}
-    for directory in _runs(experiment, runs) if runs is not None else ():
-        content, reason = _rows_of_run(directory)
+    for directory in runs_of(experiment, runs) if runs is not None else ():
+        content, reason = rows_of_run(directory)
         if content is None:
             skipped[_portable(directory)] = reason
         else:
@@ -146,7 +146,7 @@ def _numbers(column: pd.Series, path: Path) -> pd.Series:
     return numbers.astype(float)
 
 
-def _runs(experiment: Experiment, root: Path) -> list[Path]:
+def runs_of(experiment: Experiment, root: Path) -> list[Path]:
     """Return the directories of the experiment's runs under a root, in a fixed order."""
     if not root.is_dir():
         raise MissingRowsError(f"--runs {root} is not a directory")
@@ -158,7 +158,7 @@ def _experiment_of(directory: Path) -> object:
     return records.read(directory).get("experiment")
 
 
-def _rows_of_run(directory: Path) -> tuple[bytes | None, str]:
+def rows_of_run(directory: Path) -> tuple[bytes | None, str]:
     """Return the content of a run's rows, or None and the reason."""
     sidecar = records.read(directory)
     status, path = sidecar["status"], directory / records.ROWS

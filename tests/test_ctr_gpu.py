@@ -74,6 +74,7 @@ def test_normalized_entropy_does_not_wait():
     assert metric.compute().log_loss == pytest.approx(math.log(2), rel=1e-14)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
 @pytest.mark.parametrize("wanted", [False, True], ids=["atomics", "deterministic"])
 def test_rowwise_adagrad_does_not_wait_and_agrees_with_the_cpu(wanted):
     torch.manual_seed(0)

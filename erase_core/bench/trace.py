@@ -43,7 +43,8 @@ def profiler(all_threads: bool) -> profile:
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
     options = _ExperimentalConfig(profile_all_threads=all_threads)
-    return profile(activities=activities, experimental_config=options)
+    # Without acc_events, torch 2.11 warns that it forgets earlier cycles, of which there are none.
+    return profile(activities=activities, experimental_config=options, acc_events=True)
 
 
 def record_trace(
