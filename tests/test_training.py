@@ -8,6 +8,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from erase_core import Engine, NonFiniteLossError
 from erase_core.ctr import (
+    ParameterAverage,
     ResidentFeed,
     SyntheticClicks,
     SyntheticDataset,
@@ -136,3 +137,60 @@ def test_logistic_regression_chooses_by_validation(data):
     assert fitted.scores["valid"].log_loss == fitted.trials[16]
     with pytest.raises(ValueError, match="must be positive"):
         logistic_regression(data, penalties=[0])
+
+
+def test_average_is_the_plain_mean_until_the_decay_gives_the_past_less_weight():
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    average = ParameterAverage([parameter], decay=0.75)
+    past = 0.75**4  # read every fourth step
+    expected = 0.0
+    for step in range(1, 41):
+        parameter.data.fill_(step)
+        average.step()
+        if step % 4 == 0:
+            share = max(1 - past, 1 / (step // 4))
+            expected += share * (step - expected)
+        with average.applied():
+            held = parameter.data.clone()
+        assert torch.equal(parameter.data, torch.full((3,), float(step)))
+        torch.testing.assert_close(held, torch.full((3,), expected if step >= 4 else float(step)))
+    assert expected < 40
+
+
+def test_average_is_taken_out_again_after_an_error():
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    average = ParameterAverage([parameter], decay=0.9)
+    for value in range(8):
+        parameter.data.fill_(value)
+        average.step()
+    with pytest.raises(RuntimeError, match="stop"), average.applied():
+        assert parameter.item() == 5
+        raise RuntimeError("stop")
+    assert parameter.item() == 7
+
+
+@pytest.mark.parametrize("decay", [0, 1, math.nan])
+def test_average_refuses_a_decay_out_of_range(decay):
+    with pytest.raises(ValueError, match="`decay`"):
+        ParameterAverage([], decay)
+
+
+def test_averaging_does_not_change_what_is_trained(data):
+    feed = ResidentFeed(data.split("train").tensors, 64)
+    states = []
+    for averaged in (False, True):
+        with make(data) as engine:
+            average = ParameterAverage(engine.graph.parameters(), 0.9) if averaged else None
+            for _ in train(engine, feed, epochs=1, evaluations=3, average=average):
+                if average is not None:
+                    with average.applied():
+                        evaluate(engine, data.split("valid").tensors, 0.25)
+            states.append([parameter.clone() for parameter in engine.graph.parameters()])
+        feed = ResidentFeed(data.split("train").tensors, 64)
+    assert all(torch.equal(left, right) for left, right in zip(*states, strict=True))
+
+
+def test_table_eps_reaches_the_tables_alone(data):
+    with make(data, table_eps=0.5) as engine:
+        eps = {g["name"]: g["eps"] for opt in engine.optimizers for g in opt.param_groups}
+    assert eps == {"matrices": 1e-8, "vectors": 1e-8, "tables": 0.5}

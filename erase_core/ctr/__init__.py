@@ -1,5 +1,6 @@
 """Click-through-rate prediction: data, models, metrics and training on top of `erase_core`."""
 
+from erase_core.ctr.averaging import ParameterAverage
 from erase_core.ctr.embedding import FusedEmbedding
 from erase_core.ctr.feed import ResidentFeed
 from erase_core.ctr.linear import LinearReference, logistic_regression
@@ -21,6 +22,7 @@ __all__ = [
     "LinearReference",
     "ModelOptions",
     "NormalizedEntropy",
+    "ParameterAverage",
     "PreparedDataset",
     "PreparedDatasetError",
     "ResidentFeed",

@@ -13,13 +13,13 @@ class ResidentFeed:
     """Batches of a split that lies whole on a device.
 
     Iterating yields the rest of the current epoch, then moves on to the next; so
-    ``for _ in range(epochs): for batch in feed: ...`` runs whole epochs, and after a resume the
+    `for _ in range(epochs): for batch in feed: ...` runs whole epochs, and after a resume the
     first of them is the unfinished one. The order of an epoch depends on (seed, epoch, rows)
     alone, not on the device. The last batch may be short; no row is dropped. Batches own their
     memory.
 
     Args:
-        tensors: a split under the names of a batch (see :class:`erase_core.ctr.CtrSchema`), each
+        tensors: a split under the names of a batch (see `CtrSchema`), each
             with rows first and all on one device.
         batch_size: rows of a batch.
         shuffle: draw a new order every epoch; else rows come as they lie.

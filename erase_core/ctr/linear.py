@@ -14,7 +14,7 @@ from erase_core.ctr.prepared import ClickData
 from erase_core.ctr.schema import LABEL, CtrSchema
 from erase_core.ctr.training import Scores, score
 
-PENALTIES = (64.0, 16.0, 4.0)
+PENALTIES = (256.0, 64.0, 16.0, 4.0)
 """Default candidates for the L2 penalty, largest first, each the next one's starting point."""
 
 
@@ -24,7 +24,7 @@ class LinearReference:
 
     Attributes:
         penalty: L2 penalty with the least log loss on the validation split.
-        scores: by split, ``"valid"`` and ``"test"``.
+        scores: by split, `"valid"` and `"test"`.
         trials: log loss on the validation split by penalty, all that were tried.
         training_rows: rows that were fitted to.
         device: where.
@@ -42,18 +42,18 @@ def logistic_regression(
     *,
     device: torch.device | str = "cpu",
     penalties: Sequence[float] = PENALTIES,
-    iterations: int = 60,
+    iterations: int = 200,
 ) -> LinearReference:
     """Fit one weight an id and a dense field, choose the penalty on the validation split.
 
-    Minimises the summed log loss plus ``penalty / 2`` times the squared weights (the bias is
+    Minimises the summed log loss plus `penalty / 2` times the squared weights (the bias is
     free) over the training split, by full-batch L-BFGS: deterministic, without a learning rate.
 
     Args:
-        data: with splits ``"train"``, ``"valid"`` and ``"test"``.
+        data: with splits `"train"`, `"valid"` and `"test"`.
         device: where to fit.
         penalties: candidates; fitted in decreasing order, each from the last one's weights.
-        iterations: of L-BFGS for each candidate.
+        iterations: of L-BFGS at most, for each candidate; it stops where the loss settles.
 
     Raises:
         ValueError: if there is no candidate or one is not positive.
@@ -90,7 +90,7 @@ class _Linear:
         )
 
     def logits(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """Return float64 logits ``[rows]``."""
+        """Return float64 logits `[rows]`."""
         return self._logits(tensors["ids"] + self.offsets, self._dense(tensors))
 
     def _dense(self, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -109,7 +109,7 @@ class _Linear:
             [self.table, self.dense, self.bias],
             max_iter=iterations,
             history_size=10,
-            tolerance_change=1e-8,
+            tolerance_change=1e-7,
             line_search_fn="strong_wolfe",
         )
 

@@ -20,6 +20,7 @@ def optimizers(
     table_weight_decay: float = 0.0,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
+    table_eps: float | None = None,
     capturable: bool = False,
     fused: bool | None = None,
 ) -> Callable[[Iterable[Parameter]], list[Optimizer]]:
@@ -35,7 +36,8 @@ def optimizers(
         weight_decay: decoupled decay (AdamW's) of matrices. Vectors, that is biases and
             normalisation gains, do not decay.
         table_weight_decay: added to the gradient of touched rows; see `RowWiseAdagrad`.
-        betas, eps, capturable: of Adam; `eps` serves both optimizers.
+        betas, eps, capturable: of Adam.
+        table_eps: of row-wise Adagrad; `eps` by default.
         fused: let Adam update a group in one kernel instead of a dozen: eager steps are bound by
             kernel launches, so each one counts. By default where all of Adam's parameters are CUDA
             tensors; false leaves the implementation to torch. Works with `capturable` as well.
@@ -105,7 +107,7 @@ def optimizers(
                 RowWiseAdagrad(
                     [{"params": groups["tables"], "name": "tables"}],
                     lr=table_learning_rate,
-                    eps=eps,
+                    eps=eps if table_eps is None else table_eps,
                     weight_decay=table_weight_decay,
                 )
             )

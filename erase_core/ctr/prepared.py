@@ -15,7 +15,7 @@ from torch.utils.dlpack import from_dlpack
 from erase_core.ctr.schema import LABEL, CtrSchema
 
 MANIFEST_FORMAT = 1
-"""Version of the on-disk layout that :func:`load` understands."""
+"""Version of the on-disk layout that `load` understands."""
 
 _AGAIN = "prepare the data set again with `python -m data_prep`"
 
@@ -29,7 +29,7 @@ class Split:
     """All rows of a split on one device, and what is known of them.
 
     Attributes:
-        tensors: under the names and types of a batch; see :class:`erase_core.ctr.CtrSchema`.
+        tensors: under the names and types of a batch; see `CtrSchema`.
         click_rate: of these rows.
         bayes_normalized_entropy: what the best possible predictor is expected to score on these
             rows; None where that is unknown, as for all real data.
@@ -59,13 +59,13 @@ class ClickData(Protocol):
         ...
 
     def split(self, name: str, device: torch.device | str = "cpu") -> Split:
-        """Put ``"train"``, ``"valid"`` or ``"test"`` on a device."""
+        """Put `"train"`, `"valid"` or `"test"` on a device."""
         ...
 
 
 @dataclass(frozen=True)
 class PreparedDataset:
-    """A data set written by `data_prep`, memory-mapped; made by :func:`load`."""
+    """A data set written by `data_prep`, memory-mapped; made by `load`."""
 
     path: Path
     manifest: Mapping[str, Any]
@@ -80,7 +80,7 @@ class PreparedDataset:
     def split(self, name: str, device: torch.device | str = "cpu") -> Split:
         """Put a split on a device.
 
-        On the CPU, ``dense`` and ``ids`` are views of the read-only memory map where the split is
+        On the CPU, `dense` and `ids` are views of the read-only memory map where the split is
         one Arrow chunk: never write to them.
 
         Raises:
@@ -191,7 +191,7 @@ def _tables(path: Path, manifest: Mapping[str, Any], schema: CtrSchema) -> dict[
 
 
 def _matrix(column: Any, name: str, split: str) -> Tensor:
-    """Return a chunked fixed-size-list column as ``[rows, width]``, without a copy if possible."""
+    """Return a chunked fixed-size-list column as `[rows, width]`, without a copy if possible."""
     width = column.type.list_size
     if column.null_count or any(chunk.flatten().null_count for chunk in column.chunks):
         raise PreparedDatasetError(f"column {name!r} of split {split!r} has nulls; {_AGAIN}")

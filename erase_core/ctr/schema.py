@@ -22,29 +22,23 @@ _INT32_ROWS = 2**31
 class CtrSchema:
     """Fields of a click-through data set, in column order.
 
-    A batch of ``B`` rows under this schema is a mapping with
+    A batch of `B` rows under this schema is a mapping with
 
-    - ``"dense"``: float32 ``[B, len(dense)]``, absent when there is no dense field;
-    - ``"ids"``: int32 ``[B, fields]``, local to each field: ``0 <= ids[:, f] < cardinalities[f]``,
+    - `"dense"`: float32 `[B, len(dense)]`, absent when there is no dense field;
+    - `"ids"`: int32 `[B, fields]`, local to each field: `0 <= ids[:, f] < cardinalities[f]`,
       where id 0 is a missing value and id 1 a value outside the vocabulary;
-    - ``"label"``: float32 ``[B]``, 1 for a click.
+    - `"label"`: float32 `[B]`, 1 for a click.
 
-    Parameters
-    ----------
-    dataset:
-        Name of the data, such as ``"criteo"`` or ``"synthetic-criteo"``. Synthetic data always
-        carry the word ``synthetic``.
-    dense:
-        Names of the numeric fields; may be empty.
-    categorical:
-        Names of the categorical fields; at least one.
-    cardinalities:
-        Number of ids of each categorical field, ids 0 and 1 included.
+    Args:
+        dataset: Name of the data, such as `"criteo"` or `"synthetic-criteo"`. Synthetic data always
+            carry the word `synthetic`.
+        dense: Names of the numeric fields; may be empty.
+        categorical: Names of the categorical fields; at least one.
+        cardinalities: Number of ids of each categorical field, ids 0 and 1 included.
 
-    Raises
-    ------
-    ValueError
-        If names repeat, a cardinality cannot hold the two reserved ids, or the counts differ.
+    Raises:
+        ValueError: If names repeat, a cardinality cannot hold the two reserved ids, or the counts
+            differ.
     """
 
     dataset: str
@@ -95,9 +89,9 @@ class CtrSchema:
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> CtrSchema:
-        """Read a schema from a prepared data set's manifest (or from :meth:`to_dict`).
+        """Read a schema from a prepared data set's manifest (or from `to_dict`).
 
-        Raises ``ValueError`` where the manifest lacks one of the schema's four keys.
+        Raises `ValueError` where the manifest lacks one of the schema's four keys.
         """
         keys = ("dataset", "dense", "categorical", "cardinalities")
         absent = [key for key in keys if key not in manifest]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from erase_core import Engine
+from erase_core.ctr.averaging import ParameterAverage
 from erase_core.ctr.feed import ResidentFeed
 from erase_core.ctr.metrics import NormalizedEntropy, auc
 from erase_core.ctr.schema import LABEL
@@ -42,7 +43,7 @@ class Scores:
 
 
 def score(logits: Tensor, labels: Tensor, training_rate: float) -> Scores:
-    """Return the scores of logits ``[rows]`` against 0/1 labels ``[rows]``. Waits for the device.
+    """Return the scores of logits `[rows]` against 0/1 labels `[rows]`. Waits for the device.
 
     Raises:
         ValueError: for logits that are not finite, or labels of one class alone.
@@ -63,12 +64,12 @@ def score(logits: Tensor, labels: Tensor, training_rate: float) -> Scores:
 def predict(
     engine: Engine, tensors: Mapping[str, Tensor], prediction: Prediction = "output"
 ) -> Tensor:
-    """Return float32 logits ``[rows]`` for every row of a split.
+    """Return float32 logits `[rows]` for every row of a split.
 
     Args:
         engine: whose graph predicts.
         tensors: a split under the names of a batch, on the engine's device.
-        prediction: ``"output"``, the output block's head; or ``"mean"``, the mean of the logits of
+        prediction: `"output"`, the output block's head; or `"mean"`, the mean of the logits of
             all heads.
     """
     parts = []
@@ -87,7 +88,7 @@ def evaluate(
     training_rate: float,
     prediction: Prediction = "output",
 ) -> Scores:
-    """Score an engine's predictions on a split; see :func:`predict` and :func:`score`."""
+    """Score an engine's predictions on a split; see `predict` and `score`."""
     return score(predict(engine, tensors, prediction), tensors[LABEL], training_rate)
 
 
@@ -98,6 +99,7 @@ def train(
     epochs: int,
     evaluations: int,
     decay: Decay = "none",
+    average: ParameterAverage | None = None,
 ) -> Iterator[int]:
     """Train for whole epochs and yield the number of examples seen when an evaluation is due.
 
@@ -109,7 +111,8 @@ def train(
         feed: batches of the training split.
         epochs: passes over the feed.
         evaluations: how many times to yield; at most once a step.
-        decay: ``"linear"`` takes every learning rate from its value to zero over the run.
+        decay: `"linear"` takes every learning rate from its value to zero over the run.
+        average: told of every step.
 
     Raises:
         NonFiniteLossError: if a loss was NaN or infinite; found at the next evaluation.
@@ -124,6 +127,8 @@ def train(
                 for group, rate in rates:
                     group["lr"] = rate * (1 - step / steps)
             engine.step(batch)
+            if average is not None:
+                average.step()
             step += 1
             examples += len(batch[LABEL])
             if step in due:

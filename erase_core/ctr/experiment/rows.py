@@ -52,7 +52,7 @@ def linear_rows(data: ClickData, reference: LinearReference) -> list[Row]:
 
 
 def row(common: Row, seen: int, split: str, scores: Scores) -> Row:
-    """Return one row with the columns `COLUMNS`; see :func:`identity` for `common`."""
+    """Return one row with the columns `COLUMNS`; see `identity` for `common`."""
     values = common | {"examples_seen": seen, "split": split} | asdict(scores)
     return {column: values[column] for column in COLUMNS}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from erase_core import BlockGraph, Engine, schedule
 from erase_core.bench.records import RunRecord
 from erase_core.bench.throughput import resolve_device
+from erase_core.ctr.averaging import ParameterAverage
 from erase_core.ctr.experiment.config import NormalizedEntropyConfig, open_data
 from erase_core.ctr.experiment.rows import COLUMNS, Row, identity, row
 from erase_core.ctr.feed import ResidentFeed
@@ -91,11 +93,13 @@ def _train(
         config.table_learning_rate,
         weight_decay=config.weight_decay,
         table_weight_decay=config.table_weight_decay,
+        table_eps=config.table_eps,
     )
     autocast = torch.bfloat16 if config.precision == "bfloat16" else None
     feed = ResidentFeed(splits["train"].tensors, config.batch_size, seed=config.seed)
     rows: list[Row] = []
     scores: dict[int, dict[str, Scores]] = {}
+    average = ParameterAverage(graph.parameters(), config.averaging) if config.averaging else None
     with Engine(graph, factory, schedule(config.arm), autocast=autocast) as engine:
         for seen in train(
             engine,
@@ -103,13 +107,16 @@ def _train(
             epochs=config.epochs,
             evaluations=config.evaluations,
             decay=config.decay,
+            average=average,
         ):
-            scores[seen] = {}
-            for name in ("valid", "test"):
-                result = evaluate(
-                    engine, splits[name].tensors, splits["train"].click_rate, config.prediction
-                )
-                scores[seen][name] = result
+            with nullcontext() if average is None else average.applied():
+                scores[seen] = {
+                    name: evaluate(
+                        engine, splits[name].tensors, splits["train"].click_rate, config.prediction
+                    )
+                    for name in ("valid", "test")
+                }
+            for name, result in scores[seen].items():
                 rows.append(row(common, seen, name, result))
                 if on_row is not None:
                     on_row(rows[-1])

@@ -24,21 +24,15 @@ _HOUR_FEATURES = (("hour", 24), ("weekday", 7), ("weekend", 2))
 
 @dataclass(frozen=True)
 class SyntheticRows:
-    """Rows as drawn, before any encoding; ``B`` rows on one device.
+    """Rows as drawn, before any encoding; `B` rows on one device.
 
-    Attributes
-    ----------
-    values:
-        int64 ``[B, categorical]``: rank of each value, 0 the commonest, -1 where missing.
-    numeric:
-        int64 ``[B, numeric]``: rank of each integer (add the field's ``first`` for its value),
-        -1 where missing.
-    hour:
-        int64 ``[B]``: hours since 2014-10-21 00:00, 0..239; None for Criteo, which has no time.
-    label:
-        bool ``[B]``.
-    probability:
-        float64 ``[B]``: the teacher's click probability.
+    Attributes:
+        values: int64 `[B, categorical]`: rank of each value, 0 the commonest, -1 where missing.
+        numeric: int64 `[B, numeric]`: rank of each integer (add the field's `first` for its value),
+            -1 where missing.
+        hour: int64 `[B]`: hours since 2014-10-21 00:00, 0..239; None for Criteo, which has no time.
+        label: bool `[B]`.
+        probability: float64 `[B]`: the teacher's click probability.
     """
 
     values: Tensor
@@ -55,22 +49,17 @@ class SyntheticClicks:
     are indexed from 0; disjoint index ranges of one seed are independent samples, so a test part
     is simply another range.
 
-    Parameters
-    ----------
-    name:
-        ``"criteo"`` (13 integer and 26 categorical fields, click rate 0.256) or ``"avazu"``
-        (21 categorical fields and the hour, click rate 0.170).
-    seed:
-        Any integer of 0..2**62 - 1.
-    max_rows:
-        Bound on the embedding rows of :attr:`schema`: every field keeps its commonest values up
-        to one common cap and maps the rest to the out-of-vocabulary id. None keeps the public
-        sets' full cardinalities (33.8 million values for Criteo). Raw rows do not depend on it.
+    Args:
+        name: `"criteo"` (13 integer and 26 categorical fields, click rate 0.256) or `"avazu"` (21
+            categorical fields and the hour, click rate 0.170).
+        seed: Any integer of 0..2**62 - 1.
+        max_rows: Bound on the embedding rows of `schema`: every field keeps its commonest
+            values up to one common cap and maps the rest to the out-of-vocabulary id. None keeps
+            the public sets' full cardinalities (33.8 million values for Criteo). Raw rows do not
+            depend on it.
 
-    Raises
-    ------
-    ValueError
-        For an unknown name, or a seed or bound out of range.
+    Raises:
+        ValueError: For an unknown name, or a seed or bound out of range.
     """
 
     def __init__(self, name: str = "criteo", seed: int = 0, *, max_rows: int | None = 1 << 20):
@@ -100,13 +89,13 @@ class SyntheticClicks:
         return self.teacher.click_rate
 
     def rows(self, start: int, count: int, device: torch.device | str = "cpu") -> SyntheticRows:
-        """Draw rows ``start .. start + count - 1``; see :meth:`at`."""
+        """Draw rows `start .. start + count - 1`; see `at`."""
         if start < 0 or count < 0:
             raise ValueError(f"`start` (={start}) and `count` (={count}) must not be negative")
         return self.at(torch.arange(start, start + count, device=device))
 
     def at(self, index: Tensor) -> SyntheticRows:
-        """Draw the rows of an int64 ``[B]`` tensor of row numbers, on its device.
+        """Draw the rows of an int64 `[B]` tensor of row numbers, on its device.
 
         Ranks, hours and missing marks are the same on every device, bit for bit. Probabilities
         agree to the rounding of float64 transcendental functions.
@@ -120,7 +109,7 @@ class SyntheticClicks:
     def encoded(
         self, start: int, count: int, device: torch.device | str = "cpu"
     ) -> dict[str, Tensor]:
-        """Draw rows as a batch under :attr:`schema`, without a vocabulary pass.
+        """Draw rows as a batch under `schema`, without a vocabulary pass.
 
         A rank below the cap is its own id (rank + 2). Integers become standardised log(1 + rank);
         a missing one is 0, the mean.
@@ -128,7 +117,7 @@ class SyntheticClicks:
         return self.encode(self.rows(start, count, device))
 
     def encode(self, rows: SyntheticRows) -> dict[str, Tensor]:
-        """Return drawn rows as a batch under :attr:`schema`; see :meth:`encoded`."""
+        """Return drawn rows as a batch under `schema`; see `encoded`."""
         ids = torch.where(rows.values < self._cap, rows.values + 2, OUT_OF_VOCABULARY_ID)
         ids = torch.where(rows.values < 0, 0, ids)
         if rows.hour is not None:
@@ -154,7 +143,7 @@ class SyntheticClicks:
 
 
 def bayes_normalized_entropy(probability: Tensor) -> float:
-    """Return mean entropy / entropy of the mean of float64 ``[B]`` click probabilities."""
+    """Return mean entropy / entropy of the mean of float64 `[B]` click probabilities."""
     mean = probability.mean()
     return float(_entropy(probability).mean() / _entropy(mean))
 

@@ -16,14 +16,14 @@ _CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class SyntheticDataset:
-    """Training, validation and test rows of :class:`SyntheticClicks`, without any file.
+    """Training, validation and test rows of `SyntheticClicks`, without any file.
 
     The splits are far apart ranges of one seed's rows, so that another number of training rows
     leaves the validation and test rows as they are.
 
     Args:
         clicks: the generator.
-        sizes: number of rows of ``"train"``, ``"valid"`` and ``"test"``.
+        sizes: number of rows of `"train"`, `"valid"` and `"test"`.
     """
 
     clicks: SyntheticClicks

@@ -34,7 +34,7 @@ def mix64(x: Tensor) -> Tensor:
 
 
 def row_hashes(index: Tensor, seed: int, first: int, count: int) -> Tensor:
-    """Return int64 ``[B, count]`` hashes of (seed, row number, slot), slots from ``first`` on.
+    """Return int64 `[B, count]` hashes of (seed, row number, slot), slots from `first` on.
 
     Within a slot the hash is one to one in the row number.
     """
@@ -45,7 +45,7 @@ def row_hashes(index: Tensor, seed: int, first: int, count: int) -> Tensor:
 
 
 def value_hashes(values: Tensor, salt: int) -> Tensor:
-    """Return int64 ``[B, fields]`` hashes of (salt, field number, value)."""
+    """Return int64 `[B, fields]` hashes of (salt, field number, value)."""
     fields = torch.arange(values.shape[1], device=values.device)
     return mix64(values * GOLDEN + mix64(fields + salt))
 

@@ -21,7 +21,7 @@ _MISSING_BITS = 11
 
 @dataclass(frozen=True)
 class Draw:
-    """Values of ``B`` rows; see :class:`erase_core.ctr.synthetic.SyntheticRows`."""
+    """Values of `B` rows; see `SyntheticRows`."""
 
     values: Tensor
     numeric: Tensor
@@ -33,7 +33,7 @@ class Draw:
 class Population:
     """Fields from which rows are drawn, each independent of the others.
 
-    ``hours`` is the length of the period in hours, 0 for a set without a time column.
+    `hours` is the length of the period in hours, 0 for a set without a time column.
     """
 
     numeric: tuple[Field, ...]
@@ -41,7 +41,7 @@ class Population:
     hours: int
 
     def draw(self, index: Tensor, seed: int) -> Draw:
-        """Draw the rows of an int64 ``[B]`` tensor of row numbers, on its device.
+        """Draw the rows of an int64 `[B]` tensor of row numbers, on its device.
 
         Every integer is the same on every device, bit for bit.
         """
@@ -56,7 +56,7 @@ class Population:
         )
 
     def draw_hour(self, index: Tensor, seed: int) -> Tensor:
-        """Draw int64 ``[B]`` hours of 0..hours - 1 alone, for ordering rows by time."""
+        """Draw int64 `[B]` hours of 0..hours - 1 alone, for ordering rows by time."""
         slot = len(self.numeric) + len(self.categorical) + 1
         return (uniform(row_hashes(index, seed, slot, 1)[:, 0]) * self.hours).long()
 
@@ -68,7 +68,7 @@ POPULATIONS = {
 
 
 def _ranks(hashes: Tensor, fields: tuple[Field, ...]) -> Tensor:
-    """Turn hashes ``[B, fields]`` into int64 ranks by each field's quantile function.
+    """Turn hashes `[B, fields]` into int64 ranks by each field's quantile function.
 
     Only correctly rounded operations (+, -, *, /, truncation), each in a kernel of its own, so
     that devices agree on every rank.

@@ -30,18 +30,13 @@ _HALF_RANGE = float(0x7FFF)
 class Design:
     """Constants of a teacher.
 
-    Attributes
-    ----------
-    click_rate:
-        Mean click probability.
-    deviations:
-        Standard deviation of the logit's components of order 1, 2, 3 and 4.
-    head:
-        Rank at which a value's effect has fallen to half: rare values matter little, so that a
-        sample of moderate size determines most of the teacher.
-    chains:
-        Fields that interact: each chain (a, b, c, d) contributes ab, abc and abcd. A field may be
-        in as many chains as there are latents (3), each with a latent of its own.
+    Attributes:
+        click_rate: Mean click probability.
+        deviations: Standard deviation of the logit's components of order 1, 2, 3 and 4.
+        head: Rank at which a value's effect has fallen to half: rare values matter little, so that
+            a sample of moderate size determines most of the teacher.
+        chains: Fields that interact: each chain (a, b, c, d) contributes ab, abc and abcd. A field
+            may be in as many chains as there are latents (3), each with a latent of its own.
     """
 
     click_rate: float
@@ -139,18 +134,18 @@ class Teacher:
         self.bias = (low + high) / 2
 
     def standardized(self, numeric: Tensor) -> Tensor:
-        """Return float64 ``[B, numeric]`` standardised log(1 + rank), 0 where missing."""
+        """Return float64 `[B, numeric]` standardised log(1 + rank), 0 where missing."""
         mean, deviation = (
             t.to(numeric.device) for t in (self.numeric_mean, self.numeric_deviation)
         )
         return torch.where(numeric < 0, 0.0, (_log_ranks(numeric) - mean) / deviation)
 
     def probability(self, values: Tensor, numeric: Tensor) -> Tensor:
-        """Return float64 ``[B]`` click probabilities of ranks (see :func:`teacher_values`)."""
+        """Return float64 `[B]` click probabilities of ranks (see `teacher_values`)."""
         return torch.sigmoid(self.logit(values, numeric) + self.bias)
 
     def logit(self, values: Tensor, numeric: Tensor) -> Tensor:
-        """Return the float64 ``[B]`` logit without the bias."""
+        """Return the float64 `[B]` logit without the bias."""
         device = values.device
         latents = (self._latents(values, numeric) - self.mean.to(device)) * self.scale.to(device)
         chains = latents[:, self.main :].unflatten(1, (-1, 4)).cumprod(dim=2)
@@ -158,7 +153,7 @@ class Teacher:
         return latents[:, : self.main].sum(1) + (chains.sum(1) / sqrt(chains.shape[1])) @ orders
 
     def _latents(self, values: Tensor, numeric: Tensor) -> Tensor:
-        """Return float64 ``[B, slots]`` latents before centring."""
+        """Return float64 `[B, slots]` latents before centring."""
         device = values.device
         latents = torch.empty(len(values), self._slots, dtype=torch.float64, device=device)
         at, column = zip(*self.numeric_slots, strict=True) if self.numeric_slots else ((), ())
@@ -174,7 +169,7 @@ class Teacher:
 
 @lru_cache(maxsize=len(DESIGNS))
 def planted_teacher(name: str) -> Teacher:
-    """Return the teacher of ``"criteo"`` or ``"avazu"``, calibrated once a process."""
+    """Return the teacher of `"criteo"` or `"avazu"`, calibrated once a process."""
     return Teacher(name)
 
 
@@ -188,6 +183,6 @@ def _log_ranks(numeric: Tensor) -> Tensor:
 
 
 def _moments(columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Return means and deviations of ``[N, columns]``; unlike `std`, also of no columns."""
+    """Return means and deviations of `[N, columns]`; unlike `std`, also of no columns."""
     mean = columns.mean(0)
     return mean, (columns - mean).square().mean(0).sqrt()
