@@ -19,6 +19,9 @@ from .spool import BadRows, SourceRecord
 FORMAT = 1
 """Version of the layout on disk."""
 
+FULL_ROWS = {"criteo": 45_840_617, "avazu": 40_428_967}
+"""Rows of Kaggle's training files: a data set of fewer is called a sample, lest it pass for all."""
+
 
 def describe_split(label: np.ndarray) -> dict[str, Any]:
     """Rows, clicks and click rate of a split's labels."""
@@ -42,7 +45,8 @@ def build(
     """Assemble the manifest.
 
     `scaling` holds mean and deviation of each dense input after the signed logarithm, `content`
-    the content hash of each split, `generator` what made the rows where they are synthetic.
+    the content hash of each split, `generator` what made the rows where they are synthetic. The
+    data set's name ends in "-full" or "-sample" by its number of rows, or begins with "synthetic-".
 
     The fingerprint is a hash over the recipe, the bytes of the source (not its name), the split
     and the prepared content: equal fingerprints mean equal data made in the same way.
@@ -58,9 +62,11 @@ def build(
     if policy.name != "random":
         split["seed"] = None
     total = {name: sum(part[name] for part in splits.values()) for name in ("rows", "clicks")}
+    whole = total["rows"] + sum(bad.counts.values()) == FULL_ROWS[dataset]
+    extent = "full" if whole else "sample"
     manifest: dict[str, Any] = {
         "format": FORMAT,
-        "dataset": dataset if generator is None else f"synthetic-{dataset}",
+        "dataset": f"synthetic-{dataset}" if generator is not None else f"{dataset}-{extent}",
         "synthetic": generator is not None,
         "recipe": how,
         "source": asdict(source),

@@ -176,7 +176,7 @@ def test_layout_is_memory_mapped_and_typed_as_promised(criteo, tmp_path):
     ]
     assert json.loads((out / "manifest.json").read_text()) == manifest
     schema = CtrSchema.from_manifest(manifest)
-    assert (schema.dataset, schema.fields, len(schema.dense)) == ("criteo", 26, 13)
+    assert (schema.dataset, schema.fields, len(schema.dense)) == ("criteo-sample", 26, 13)
     assert os.listdir(tmp_path) == ["out"]
 
 
@@ -321,3 +321,12 @@ def test_synthetic_rows_say_so_and_know_their_bayes_entropy(tmp_path):
         for split in manifest["splits"].values():
             assert 0.5 < split["bayes_normalized_entropy"] < 0.95
         assert len(columns(out, "test")["label"]) == 400
+
+
+@pytest.mark.parametrize(("rows", "name"), [(599, "criteo-sample"), (600, "criteo-full")])
+def test_only_all_rows_are_called_full(tmp_path, monkeypatch, rows, name):
+    """Kaggle's files are too long for a test, so what counts as all rows is made short."""
+    monkeypatch.setitem(data_prep.manifest.FULL_ROWS, "criteo", 600)
+    (tmp_path / "train.txt").write_text(reference.criteo_text(rows))
+    manifest = data_prep.prepare("criteo", tmp_path / "train.txt", tmp_path / "out")
+    assert manifest["dataset"] == name
