@@ -27,11 +27,11 @@ $(STAMP):
 	@$(PYTHON) -m venv $(VENV)
 	@rm -f $(VENV)/.installed-*
 ifeq ($(CPU_TORCH),yes)
-	@$(BIN)/python -m pip install --quiet --no-deps --retries 0 \
+	@$(BIN)/python -m pip install -qq --no-deps --retries 0 \
 		--extra-index-url https://download.pytorch.org/whl/cpu $(TORCH)
 endif
-	@$(BIN)/python -m pip install --quiet -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install -qq -r requirements.lock
+	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 	@touch $@
 
 .PHONY: install
@@ -62,7 +62,7 @@ lab: $(STAMP) ## JupyterLab on the notebooks
 .PHONY: lock
 lock: ## Resolve pyproject.toml afresh into requirements.lock
 	@rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
-	@.lock-venv/bin/python -m pip install --quiet '.[dev]' 'setuptools>=77'
+	@.lock-venv/bin/python -m pip install -qq '.[dev]' 'setuptools>=77'
 	@sed -n '/^#/p' requirements.lock > requirements.lock.new
 	@.lock-venv/bin/python -m pip freeze --all --exclude erase-repro --exclude pip \
 		| sed 's/+[a-z0-9.]*$$//' | LC_ALL=C sort -f >> requirements.lock.new

@@ -20,6 +20,8 @@ from erase_core.bench.records import SIDECAR, RunRecordError, read, write_atomic
 from notebooks.grid import ROOT, RUNS, Cell, Plan, load_plan, parse_sources
 from notebooks.run import EXECUTED, FAILED
 
+NOT_RUN = "not run"
+
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; }
 table { border-collapse: collapse; font-size: .9rem; display: block; overflow-x: auto; }
@@ -28,7 +30,7 @@ pre { overflow-x: auto; background: #8881; padding: .6rem; font-size: .85rem; }
 img { max-width: 100%; height: auto; background: white; }
 figure { margin: 1.5rem 0; } figcaption { font-size: .9rem; }
 .failed, .oom, .timeout { color: #b00020; font-weight: bold; }
-.jp-InputPrompt, .jp-OutputPrompt, .prompt { display: none; }
+.anchor-link, .jp-InputPrompt, .jp-OutputPrompt, .prompt { display: none; }
 """
 
 
@@ -38,7 +40,7 @@ class Outcome:
 
     Attributes:
         cell: which.
-        status: as in run.json, or "not run".
+        status: as in run.json, or `NOT_RUN`.
         error: what went wrong, empty if nothing did.
         sidecar: run.json, empty if there is none.
     """
@@ -83,7 +85,7 @@ def build(plan: Plan) -> Path:
 
 def _outcome(cell: Cell) -> Outcome:
     if not (cell.directory / SIDECAR).exists():
-        return Outcome(cell, "not run", "no record of a run", {})
+        return Outcome(cell, NOT_RUN, "no record of a run", {})
     try:
         sidecar = read(cell.directory)
     except RunRecordError as unreadable:

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +23,11 @@ from types import FrameType
 
 from erase_core.bench import ParameterError
 from notebooks.grid import ROOT, RUNS, Plan, load_plan, parse_sources
-from notebooks.report import Outcome, outcomes
+from notebooks.report import NOT_RUN, Outcome, build, outcomes
 from notebooks.run import command
+
+GRACE_S = 30
+"""How long an interrupted cell may take to shut its kernel down."""
 
 
 class BusyError(RuntimeError):
@@ -42,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         with _alone(plan.root) as lock:
             code = _snakemake(plan, options.cores, lock)
+            if code == 1:  # a job failed for good, a dataset's for example, and with it the report
+                build(plan)
     except (ParameterError, BusyError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -52,17 +58,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def summary(plan: Plan, ended: Sequence[Outcome], seconds: float) -> str:
     """Return what was done, where the report is and what failed, as lines for a terminal."""
-    failed = [outcome for outcome in ended if outcome.status != "complete"]
+    by_status = Counter(outcome.status for outcome in ended)
     lines = [
-        f"{plan.profile}: {len(ended) - len(failed)} of {len(ended)} cells complete, "
+        f"{plan.profile}: {by_status['complete']} of {len(ended)} cells complete, "
         f"{seconds / 60:.1f} minutes"
     ]
-    if plan.figures is not None:
+    if plan.figures is not None and plan.figures.directory.exists():
         lines.append(f"figures: {os.path.relpath(plan.figures.directory)}")
     if plan.report.exists():
         lines.append(f"report:  {os.path.relpath(plan.report)}")
-    for outcome in failed:
-        lines.append(f"{outcome.status}: {outcome.cell.name}: {outcome.error}")
+    lines += [
+        f"{outcome.status}: {outcome.cell.name}: {outcome.error}"
+        for outcome in ended
+        if outcome.status not in ("complete", NOT_RUN)
+    ]
+    if by_status[NOT_RUN]:
+        lines.append(f"{NOT_RUN}: {by_status[NOT_RUN]} cells")
     return "\n".join(lines)
 
 
@@ -74,7 +85,7 @@ def _snakemake(plan: Plan, cores: int, lock: int) -> int:
     again = [
         f"{outcome.cell.directory}/run.json"
         for outcome in outcomes(plan)
-        if outcome.status not in ("complete", "not run")
+        if outcome.status not in ("complete", NOT_RUN)
     ]
     if again:
         line += ["--forcerun", *again]
@@ -86,8 +97,12 @@ def _snakemake(plan: Plan, cores: int, lock: int) -> int:
             with _termination_as_interrupt():
                 return process.wait()
         except KeyboardInterrupt:
-            os.killpg(process.pid, signal.SIGINT)
-            process.wait()
+            # SIGTERM: a shell's background jobs are born ignoring SIGINT.
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
             print("interrupted: run the same command again to go on", file=sys.stderr)
             return 128 + signal.SIGINT
 

@@ -36,9 +36,9 @@ def real_data() -> Path:
     return Path(named)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """One torch thread during a test: timings and sums in a fixed order."""
+    """One torch thread: sums in a fixed order, and tiny tensors are faster without a second."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -24,7 +24,7 @@ def test_prepares_and_tells_what_it_did(source, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["criteo", "--source", str(source), "--out", str(out), "--min-count", "2"]) == 0
     captured = capsys.readouterr()
-    assert "criteo (log-bins)" in captured.out and "40 rows" in captured.out
+    assert "criteo-sample (log-bins)" in captured.out and "40 rows" in captured.out
     assert "fingerprint" in captured.out
     assert "fit and encode" in captured.err
     assert (out / "manifest.json").is_file()
