@@ -1,4 +1,4 @@
-# make reproduce   the whole chain: data, notebooks, figures, report (PROFILE=smoke|gpu|full)
+# make reproduce   the whole chain: data, notebooks, figures, report (PROFILE=smoke|gpu|sample|full)
 # make test        the test suite
 # Each works on a fresh clone: the environment is made from requirements.lock where it is missing or outdated.
 SHELL := /bin/bash
@@ -60,8 +60,9 @@ lab: $(STAMP) ## JupyterLab on the notebooks
 	@$(BIN)/jupyter lab --notebook-dir notebooks $(ARGS)
 
 .PHONY: lock
-lock: ## Resolve pyproject.toml afresh into requirements.lock
+lock: ## Resolve pyproject.toml afresh into requirements.lock; torch stays as it is there
 	@rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
+	@.lock-venv/bin/python -m pip install -qq $(TORCH)
 	@.lock-venv/bin/python -m pip install -qq '.[dev]' 'setuptools>=77'
 	@sed -n '/^#/p' requirements.lock > requirements.lock.new
 	@.lock-venv/bin/python -m pip freeze --all --exclude erase-repro --exclude pip \

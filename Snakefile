@@ -16,6 +16,7 @@ from notebooks.run import command
 
 raw = {kind: config[kind] for kind in RAW_KINDS if kind in config}
 plan = load_plan(config.get("profile", "smoke"), Path(config.get("runs", RUNS)), raw)
+# Not part of a job's parameters: another path to the same interpreter repeats nothing.
 python = shlex.quote(sys.executable)
 cells = {cell.name: cell for cell in plan.all_cells}
 datasets = {dataset.name: dataset for dataset in plan.datasets}
@@ -61,7 +62,7 @@ rule cell:
         gpu=lambda wildcards: cells[wildcards.cell].gpus,
     shell:
         # Without a record nothing ran, and that is an error of the job itself.
-        "OMP_NUM_THREADS={threads} {params.command} > {log:q} 2>&1 || test -s {output:q}"
+        "OMP_NUM_THREADS={threads} {python} {params.command} > {log:q} 2>&1 || test -s {output:q}"
 
 
 use rule cell as figures with:

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sources = parse_sources(options.sources)
         plan = load_plan(options.profile, options.runs, sources)
         if options.commands:
-            print("\n".join(shlex.join(command(cell)) for cell in plan.all_cells))
+            print("\n".join(shlex.join(["python", *command(cell)]) for cell in plan.all_cells))
             return 0
         with _alone(plan.root) as lock:
             code = _snakemake(plan, options.cores, lock)

@@ -105,8 +105,8 @@ def run(
 
 
 def command(cell: Cell) -> list[str]:
-    """Return the command line that runs one cell of a grid."""
-    line = [sys.executable, "-m", "notebooks.run", cell.notebook, "--out", str(cell.directory)]
+    """Return the arguments of `python` that run one cell of a grid."""
+    line = ["-m", "notebooks.run", cell.notebook, "--out", str(cell.directory)]
     for name, value in cell.parameters.items():
         line += ["-p", name, json.dumps(value)]
     return [*line, "--timeout", str(cell.timeout_s), "--force"]

@@ -8,6 +8,7 @@ import nbformat
 import papermill
 import pytest
 
+from data_prep import prepare
 from erase_core.bench import from_parameters
 from erase_core.bench.records import read
 from notebooks.parameters import DIRECTORY, RUN_DIR, load, names
@@ -174,3 +175,15 @@ def test_prints_no_warning(executed, name):
         if out.get("name") == "stderr" and "Warning" in out.text
     ]
     assert not errors
+
+
+def test_real_rows_go_from_the_raw_file_to_a_figure(real_data, tmp_path):
+    prepare("avazu", real_data / "avazu" / "random_20000.csv", tmp_path / "data", min_count=2)
+    given = {"dataset": str(tmp_path / "data"), "evaluations": 1, "device": "cpu"}
+    run(load("normalized_entropy"), tmp_path / "run", given, progress=False)
+    sidecar = read(tmp_path / "run")
+    splits = sidecar["details"]["splits"].values()
+    assert sum(split["rows"] for split in splits) == 20_000
+    assert sum(round(split["rows"] * split["click_rate"]) for split in splits) == 3_354
+    assert "synthetic" not in (tmp_path / "run" / "rows.csv").read_text()
+    assert (tmp_path / "run" / "normalized_entropy.pdf").stat().st_size > 0

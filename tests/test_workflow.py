@@ -80,7 +80,7 @@ def test_the_grid_is_the_product_of_its_axes(profile, tmp_path):
 
 def test_commands_carry_every_parameter(profile, tmp_path):
     line = command(load_plan(profile(), tmp_path).cells[0])
-    assert line[:4] == [sys.executable, "-m", "notebooks.run", "throughput"]
+    assert line[:3] == ["-m", "notebooks.run", "throughput"]
     assert "-p model_options '{\"blocks\": 2}'" in shlex.join(line)
 
 
@@ -213,4 +213,10 @@ def test_a_failed_cell_is_recorded_the_rest_goes_on_and_only_it_is_repeated(tmp_
     assert done.returncode == 0, done.stdout + done.stderr
     assert "test: 3 of 3 cells complete" in done.stdout
     assert (quality / "run.json").read_bytes() == first
+
+    by_hand = ["snakemake", "-n", "--cores", "1", "--config", f"profile={file}", f"runs={runs}"]
+    done = subprocess.run(
+        [sys.executable, "-m", *by_hand], capture_output=True, text=True, cwd=PROFILES.parent
+    )
+    assert "Nothing to be done" in done.stdout + done.stderr
     assert not (late / "failed.ipynb").exists()
