@@ -90,7 +90,7 @@ class Updates:
             if parameter.grad is not None and parameter.grad.is_sparse:
                 raise ScheduleError(
                     f"`clip_norm` (={self.clip_norm}) cannot measure the sparse gradient of "
-                    f"{name!r}, whose rows may repeat: use dense gradients for it, or clip_norm=None"
+                    f"{name!r}, whose rows may repeat: make it dense, or use clip_norm=None"
                 )
 
     @staticmethod
