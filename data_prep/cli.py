@@ -37,7 +37,8 @@ The output directory opens with datasets.load_from_disk(OUT): splits train, vali
 columns label, dense (recipe standardize alone) and ids. OUT/manifest.json holds counts, click
 rates, field cardinalities, recipe, source and fingerprint; OUT/vocabularies the value behind each
 id. Vocabularies and scalings come from the training split alone. In every field id 0 is a missing
-value, 1 a rare or unseen one, 2 the most frequent one, and so on.
+value, 1 a rare or unseen one, 2 the most frequent one, and so on. OUT appears complete or not at
+all; what a killed run left beside it is removed by the next run with the same OUT.
 
 examples:
   python -m data_prep criteo --source train.txt.gz --out data/criteo
@@ -139,8 +140,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(parser.parse_args(arguments))
     command, quiet = options.pop("command"), options.pop("quiet")
     out = options["out"]
-    # A batch system's SIGTERM should clean up like Ctrl-C.
-    previous = signal.signal(signal.SIGTERM, _terminate)
+    # A batch system's SIGTERM and a lost terminal's SIGHUP should clean up like Ctrl-C; a signal
+    # that is ignored (by nohup) stays so.
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in previous.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _terminate)
     try:
         if command == "synthetic":
             manifest = prepare_synthetic(**options, progress=not quiet)
@@ -155,6 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted; nothing was left behind", file=sys.stderr)
         return 130
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
     print(summary(manifest, out))
     return 0

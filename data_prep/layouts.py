@@ -116,7 +116,7 @@ def _is_header(fields: list[str]) -> bool:
 
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return ", ".join(name or "a nameless column" for name in names[:_SHOWN]) + more
 
 
 def recognise(layout: Layout, first_line: str, path: Path, *, decimals: bool) -> Form:
@@ -127,9 +127,12 @@ def recognise(layout: Layout, first_line: str, path: Path, *, decimals: bool) ->
     numbers are integers.
 
     Raises:
-        HeaderError: a required header is absent, or a header has other columns.
+        HeaderError: the first line is empty, or a required header is absent, or a header has other
+            columns.
         ColumnCountError: a file without header has another number of columns.
     """
+    if not first_line.strip(" "):
+        raise HeaderError(path, "the first line is empty", "Remove it", line=1)
     delimiter = max(layout.delimiters, key=first_line.count)
     fields = [field.strip('" ') for field in first_line.split(delimiter)]
     if _is_header(fields):
@@ -171,9 +174,11 @@ def _with_header(
     if folded != expected:
         absent = [name for name in layout.header if name.lower() not in folded]
         unknown = [field[:30] for field in fields if field.lower() not in expected]
+        twice = [name for name in layout.header if folded.count(name.lower()) > 1]
         parts = [
             f"lacks {_listed(absent)}" if absent else "",
             f"has unknown {_listed(unknown)}" if unknown else "",
+            f"repeats {_listed(twice)}" if twice else "",
         ]
         detail = ", ".join(part for part in parts if part) or "orders the columns differently"
         label = layout.named(Kind.LABEL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,14 +113,18 @@ def prepare_synthetic(
         on_bad_row="error",
         progress=progress,
     )
-    if rows < 1:
-        raise OptionError(f"`rows` (={rows}) must be at least 1")
+    if not 1 <= rows < 1 << 31:
+        raise OptionError(f"`rows` (={rows}) must be at least 1 and less than 2**31")
+    plan.policy.sizes(rows, Path(out))
     # Here, because it needs torch, which preparing real rows does not.
     from .synthetic import write_raw
 
     with staged(Path(out)) as (filled, scratch):
         raw = scratch / f"synthetic-{name}.txt"
-        info = write_raw(name, rows, seed, raw, progress=progress)
+        try:
+            info = write_raw(name, rows, seed, raw, progress=progress)
+        except ValueError as error:
+            raise OptionError(str(error)) from error
         generator = {"name": name, "rows": rows, "seed": seed}
         return build(plan, raw, filled, scratch, generator, info.bayes_normalized_entropy)
 
@@ -139,7 +144,8 @@ def build(
     """
     recipe = plan.recipe
     spool = Spool(scratch)
-    size = source.stat().st_size if source.is_file() else 0
+    # Not `Path`'s methods: they raise, here where an error is taken for one of the output.
+    size = os.path.getsize(source) if os.path.isfile(source) else 0
     with plan.bar("read", size, "B") as bar:
         record, bad = read_source(
             source,

@@ -23,6 +23,7 @@ from .lines import Chunk
 _NEWLINE, _RETURN = 10, 13
 _SKIP = "or pass --on-bad-row=skip to leave out and count such rows"
 _REMEDY = "Correct or remove the line, " + _SKIP
+_UNQUOTE = "Write the file without quotes, " + _SKIP
 _HEX_DIGITS = 8
 _SHOWN = 40
 
@@ -200,8 +201,12 @@ class RowParser:
         elif fault.column is None:
             count = f"{len(values)} columns" if values != [""] else "an empty line"
             problem = f"{count} instead of {len(self._names)} columns"
+            if b'"' in raw:
+                remedy = _UNQUOTE
         else:
             value = values[self._names.index(fault.column.name)]
+            if '"' in value:
+                remedy = _UNQUOTE
             shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
             problem = f"{fault.column.name} = {shown!r} {_PROBLEMS[fault.column.kind][1]}"
         return fault.error(self._path, problem, remedy, line)

@@ -48,6 +48,19 @@ class SplitPolicy:
         if self.seed < 0:
             raise OptionError(f"`seed` (={self.seed}) must not be negative")
 
+    def sizes(self, count: int, source: Path) -> tuple[int, int, int]:
+        """Rows of each split; `TooFewRowsError`, which names `source`, if one would be empty."""
+        test = round(count * self.test_fraction)
+        valid = round(count * self.valid_fraction)
+        sizes = (count - test - valid, valid, test)
+        if min(sizes) < 1:
+            raise TooFewRowsError(
+                source,
+                f"{count} rows give {', '.join(map(str, sizes))} rows for {', '.join(SPLITS)}",
+                "Give more rows, or change --test-fraction and --valid-fraction",
+            )
+        return sizes
+
     def rows(self, count: int, hours: np.ndarray | None, source: Path) -> dict[str, np.ndarray]:
         """Divide rows 0 … count - 1 (file order).
 
@@ -61,15 +74,7 @@ class SplitPolicy:
         Raises:
             TooFewRowsError: a split would be empty.
         """
-        test = round(count * self.test_fraction)
-        valid = round(count * self.valid_fraction)
-        sizes = (count - test - valid, valid, test)
-        if min(sizes) < 1:
-            raise TooFewRowsError(
-                source,
-                f"{count} rows give {', '.join(map(str, sizes))} rows for {', '.join(SPLITS)}",
-                "Give more rows, or change --test-fraction and --valid-fraction",
-            )
+        sizes = self.sizes(count, source)
         if self.name == "random":
             member = np.repeat(np.arange(len(SPLITS), dtype=np.uint8), sizes)
             np.random.Generator(np.random.PCG64(self.seed)).shuffle(member)

@@ -56,7 +56,9 @@ class Spool:
 
     def column(self, expression: pl.Expr) -> pl.Series:
         """Evaluate an expression over the columns for all rows, in the order of writing."""
-        return pl.scan_parquet(self._parts).select(expression.alias("value")).collect()["value"]
+        # No globbing: a directory may be named `[x]`.
+        parts = pl.scan_parquet(self._parts, glob=False)
+        return parts.select(expression.alias("value")).collect()["value"]
 
     def remove(self) -> None:
         """Delete the parts, once nothing more is read from them."""

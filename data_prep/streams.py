@@ -88,11 +88,8 @@ class SourceFile:
             )
         if not path.is_file():
             raise SourceNotAFileError(path, "not a regular file", "Save the rows to a file first")
-        try:
-            with path.open("rb") as file:
-                start = file.read(8)
-        except OSError as error:
-            raise self._unreadable(error) from error
+        with self._open() as file:
+            start = self._read(file)[:8]
         if not start:
             raise EmptySourceError(path, "the file is empty", "Download or copy it again")
         for magic, what in _FOREIGN.items():
@@ -123,7 +120,7 @@ class SourceFile:
         return self._decompressed(raw, _CODECS[self.compression][1])
 
     def _raw(self, progress: Callable[[int], object]) -> Iterator[bytes]:
-        with self.path.open("rb") as file:
+        with self._open() as file:
             while block := self._read(file):
                 self._hash.update(block)
                 progress(len(block))
@@ -154,6 +151,12 @@ class SourceFile:
                     member = None
         if member is not None:
             raise self._corrupt(f"the {self.compression} data end before their end mark: truncated")
+
+    def _open(self) -> BinaryIO:
+        try:
+            return self.path.open("rb")
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     def _read(self, file: BinaryIO) -> bytes:
         try:

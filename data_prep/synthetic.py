@@ -98,11 +98,12 @@ def write_raw(
         ):
             for index in _order(clicks, rows):
                 drawn = clicks.at(index)
-                _frame(clicks, drawn, index).write_csv(
-                    file,
+                text = _frame(clicks, drawn, index).write_csv(
                     separator="\t" if name == "criteo" else ",",
                     include_header=name == "avazu" and not probabilities,
                 )
+                # By Python, which reports a full disk with its errno; polars' errors lack it.
+                file.write(text.encode())
                 probabilities.append(drawn.probability.numpy())
                 clicked += int(drawn.label.sum())
                 bar.update(len(index))

@@ -69,10 +69,15 @@ def fit_scale(values: pl.Series, training: pl.Series) -> tuple[float, float]:
     becomes 0.
     """
     present = values.filter(training).drop_nulls()
-    mean, deviation = present.mean(), present.std(ddof=0)
-    if not present.len() or not isinstance(mean, float) or not isinstance(deviation, float):
+    if not present.len():
         return 0.0, 1.0
-    return mean, deviation if deviation > 0 else 1.0
+    # Told by its extremes: rounding can give a constant a tiny deviation, a huge scale for others.
+    if present.min() == present.max():
+        return float(present[0]), 1.0
+    mean, deviation = present.mean(), present.std(ddof=0)
+    if not isinstance(mean, float) or not isinstance(deviation, float):
+        raise TypeError(f"`values` is {values.dtype}; pass a column of floats")
+    return mean, deviation
 
 
 def scale(values: pl.Series, mean: float, deviation: float) -> np.ndarray:

@@ -261,6 +261,29 @@ def test_decimal_numbers_are_for_files_with_header_and_standardize(tmp_path):
         data_prep.prepare("criteo", source, tmp_path / "raw", recipe="standardize")
 
 
+@pytest.mark.parametrize("value", [7, 123456789])
+def test_a_constant_input_becomes_zero_and_does_not_blow_up_other_values(tmp_path, value):
+    # Rounding gives 80 equal logarithms a standard deviation that is tiny, not zero.
+    rows = [["0", *[str(value)] * 13, *["12"] * 26] for _ in range(1000)]
+    rows[-1][1] = "8"
+    source = tmp_path / "train.txt"
+    source.write_text("\n".join(map("\t".join, rows)))
+    manifest = data_prep.prepare("criteo", source, tmp_path / "out", recipe="standardize")
+    assert manifest["scaling"]["I1"] == {"mean": pytest.approx(np.log1p(value)), "deviation": 1.0}
+    assert not columns(tmp_path / "out", "train")["dense"].any()
+    dense = columns(tmp_path / "out", "test")["dense"]
+    assert dense[-1, 0] == pytest.approx(np.log1p(8) - np.log1p(value), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["[x]", "{a,b}", "a*b?", "with space", "ünï→", "%20#"])
+def test_any_name_of_a_directory_will_do(criteo, tmp_path, name):
+    manifest = data_prep.prepare("criteo", criteo, tmp_path / name / name)
+    assert (
+        len(columns(tmp_path / name / name, "train")["label"])
+        == manifest["splits"]["train"]["rows"]
+    )
+
+
 def test_fingerprint_follows_recipe_split_and_content_and_nothing_else(criteo, tmp_path):
     copy = tmp_path / "renamed.tsv"
     copy.write_bytes(criteo.read_bytes())
@@ -306,6 +329,22 @@ def test_impossible_options_are_refused_before_the_source_is_touched(tmp_path, o
     arguments = {"dataset": "criteo", "source": tmp_path / "none", "out": tmp_path / "out"}
     with pytest.raises(data_prep.OptionError, match=message):
         data_prep.prepare(**(arguments | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"rows": 0}, data_prep.OptionError, "`rows` .=0. must be at least 1"),
+        ({"rows": 10**20}, data_prep.OptionError, r"at least 1 and less than 2\*\*31"),
+        ({"rows": 3}, data_prep.TooFewRowsError, "/out: 3 rows give 3, 0, 0 rows"),
+        ({"seed": 1 << 62}, data_prep.OptionError, "`seed` .=4611686018427387904."),
+    ],
+)
+def test_impossible_synthetic_rows_are_refused(tmp_path, options, error, message):
+    arguments = {"name": "criteo", "rows": 100, "out": tmp_path / "out"}
+    with pytest.raises(error, match=message):
+        data_prep.prepare_synthetic(**(arguments | options))
+    assert os.listdir(tmp_path) == []
 
 
 def test_synthetic_rows_say_so_and_know_their_bayes_entropy(tmp_path):

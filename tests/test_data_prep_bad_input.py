@@ -16,10 +16,12 @@ import zstandard
 
 import data_prep
 from data_prep import splits as splits_module
+from data_prep import staging as staging_module
 from data_prep import writer as writer_module
 from data_prep.layouts import CRITEO
 from data_prep.lines import LineReader
 from data_prep.spool import Spool, read_source
+from data_prep.staging import staged
 from data_prep.streams import SourceFile
 
 GOOD = reference.criteo_text(30).splitlines()
@@ -65,6 +67,9 @@ ROWS = [
     ("sign", altered(39, "+5db9164"), data_prep.CategoryError, 12, "C26 = '+5db9164'"),
     ("nine digits", altered(39, "123456789"), data_prep.CategoryError, 12, "C26"),
     ("quoted", altered(20, '"05db9164"'), data_prep.CategoryError, 12, "C7"),
+    ("quotes", altered(20, '"05db9164"'), data_prep.CategoryError, 12, "file without quotes, or"),
+    ("quoted tab", altered(20, '"05\t64"'), data_prep.ColumnCountError, 12, "without quotes, or"),
+    ("quoted end", altered(20, '"05\n64"'), data_prep.ColumnCountError, 12, "without quotes, or"),
     ("NUL", altered(20, "\x0005db916", 30), data_prep.CategoryError, 30, "C7"),
     ("mixed ends", MIXED, data_prep.LineEndError, 12, "mixed line ends"),
     ("mixed to LF", MIXED_TO_LF, data_prep.LineEndError, 12, "first line ends with CR LF"),
@@ -97,6 +102,22 @@ FILES = [
         data_prep.HeaderError,
         1,
         "lacks I3",
+    ),
+    ("blank first", "\n" + TEXT, data_prep.HeaderError, 1, "first line is empty. Remove it"),
+    ("tabs first", "\t" * 39 + "\n" + TEXT, data_prep.LabelError, 1, "label = ''"),
+    (
+        "repeated",
+        HEADER.replace("I3", "I3,I3") + "\n" + COMMAS,
+        data_prep.HeaderError,
+        1,
+        "header repeats I3",
+    ),
+    (
+        "row names",
+        f",{HEADER}\n{COMMAS}",
+        data_prep.HeaderError,
+        1,
+        "has unknown a nameless column",
     ),
     ("order", HEADER.replace("I3,I4", "I4,I3"), data_prep.HeaderError, 1, "orders the columns"),
     ("no click column", HEADER.removeprefix("label,"), data_prep.HeaderError, 1, "unlabelled"),
@@ -186,6 +207,126 @@ def test_missing_file_directory_and_unreadable_places(tmp_path):
     with pytest.raises(data_prep.OutputUnwritableError, match="null is not a directory"):
         data_prep.prepare("criteo", fifo, Path("/dev/null/out"))
     assert os.listdir(tmp_path) == ["fifo"]
+
+
+def test_a_source_that_cannot_be_looked_at_is_not_taken_for_the_output(tmp_path):
+    with pytest.raises(data_prep.SourceUnreadableError, match="xxx: cannot be read .File name too"):
+        data_prep.prepare("criteo", tmp_path / ("x" * 300), tmp_path / "out")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("a::b", "chain of file systems"), ("\udcff", "not UTF-8 text")]
+)
+def test_outputs_that_datasets_could_not_open_are_refused(tmp_path, name, problem):
+    source = tmp_path / "train.txt"
+    source.write_text(TEXT)
+    with pytest.raises(data_prep.OutputUnwritableError, match=problem):
+        data_prep.prepare("criteo", source, tmp_path / "made" / name)
+    assert os.listdir(tmp_path) == ["train.txt"]
+
+
+def test_a_full_disk_is_named_while_synthetic_rows_are_written(tmp_path, monkeypatch):
+    class Full(io.BytesIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    opened = Path.open
+
+    def fail(path, *arguments, **options):
+        return Full() if "synthetic" in path.name else opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(data_prep.DiskFullError, match="no space left"):
+        data_prep.prepare_synthetic("criteo", 100, tmp_path / "out")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_path):
+    source, out = tmp_path / "train.txt", tmp_path / "out"
+    source.write_text(TEXT)
+    left = tmp_path / ".out.partial-killed"
+    (left / "scratch").mkdir(parents=True)
+    (left / "scratch" / "part-000000.parquet").write_bytes(b"0")
+    others = {".other.partial-killed", "out.partial-mine"}
+    for name in others:
+        (tmp_path / name).mkdir()
+    with staged(out) as (filled, _):
+        assert not left.exists()
+        data_prep.prepare("criteo", source, tmp_path / "second")
+        with staged(out):
+            assert filled.exists()
+        (out / "theirs").touch()
+        assert filled.exists()
+        out.rename(tmp_path / "away")
+    left.mkdir()
+    with pytest.raises(data_prep.OutputExistsError):
+        data_prep.prepare("criteo", source, out)
+    assert set(os.listdir(tmp_path)) == {"train.txt", "out", "second", "away", *others}
+
+
+def test_a_directory_that_another_run_sweeps_before_it_is_locked_is_made_again(
+    tmp_path, monkeypatch
+):
+    lock, met = staging_module._lock, []
+
+    def swept(directory):
+        met.append(directory)
+        if len(met) == 1:
+            directory.rmdir()
+        return lock(directory)
+
+    monkeypatch.setattr(staging_module, "_lock", swept)
+    with staged(tmp_path / "out") as (filled, _):
+        assert filled.parent == met[1] != met[0]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_file_system_without_locks_is_not_swept(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(staging_module.fcntl, "flock", refuse)
+    left = tmp_path / ".out.partial-unknown"
+    left.mkdir()
+    with staged(tmp_path / "out"):
+        pass
+    assert sorted(os.listdir(tmp_path)) == [left.name, "out"]
+
+
+def test_a_second_interrupt_does_not_stop_the_cleaning(tmp_path, monkeypatch):
+    remove, calls = staging_module.shutil.rmtree, []
+
+    def interrupted(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) < 3:
+            raise KeyboardInterrupt
+        remove(*arguments, **options)
+
+    monkeypatch.setattr(staging_module.shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt), staged(tmp_path / "out"):
+        raise KeyboardInterrupt
+    assert len(calls) == 3 and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["out", "made/out"])
+def test_a_place_that_may_not_be_searched_is_named(tmp_path, monkeypatch, name):
+    """As root, tests may search everything, so the system's refusal is made up."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+
+    def refusing(function):
+        def call(path, *arguments, **options):
+            if str(path).startswith(f"{closed}/"):
+                raise PermissionError(errno.EACCES, "Permission denied")
+            return function(path, *arguments, **options)
+
+        return call
+
+    for function in ("stat", "lstat", "mkdir"):
+        monkeypatch.setattr(os, function, refusing(getattr(os, function)))
+    with pytest.raises(data_prep.OutputUnwritableError, match="out: cannot be written .Permission"):
+        data_prep.prepare("criteo", tmp_path / "train.txt", closed / name)
 
 
 def test_existing_output_is_left_as_it_is(tmp_path):

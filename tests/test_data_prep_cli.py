@@ -62,7 +62,8 @@ def test_help_explains_itself(command, capsys):
     assert all(word in shown for word in expected)
 
 
-def test_terminated_process_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_terminated_process_leaves_nothing(tmp_path, number):
     out = tmp_path / "made" / "out"
     command = [sys.executable, "-m", "data_prep", "synthetic", "--rows", "5000000"]
     process = subprocess.Popen(
@@ -74,6 +75,6 @@ def test_terminated_process_leaves_nothing(tmp_path):
     while not list(tmp_path.rglob(".out.partial-*/scratch/*")):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     assert process.wait(60) == 130
     assert list(tmp_path.iterdir()) == []

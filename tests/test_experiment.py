@@ -15,6 +15,7 @@ from erase_core.ctr.experiment import (
     linear_rows,
     open_data,
     run,
+    running,
 )
 
 SMALL = {
@@ -119,6 +120,16 @@ def test_rows_and_summary_go_into_the_record(tmp_path):
     assert (tmp_path / "rows.csv").read_text().splitlines()[0] == ",".join(COLUMNS)
 
 
+def test_a_split_of_one_class_is_refused_before_training(tmp_path, monkeypatch):
+    rows = ["\t".join([str(int(i % 3 == 0 and i < 90)), *["1"] * 39]) for i in range(100)]
+    (tmp_path / "train.txt").write_text("\n".join(rows))
+    out = str(tmp_path / "out")
+    assert data_prep(["criteo", "--source", str(tmp_path / "train.txt"), "--out", out]) == 0
+    monkeypatch.setattr(running, "_train", lambda *arguments: pytest.fail("trained"))
+    with pytest.raises(ValueError, match="'test' of .*out has click rate 0.0: .*both classes"):
+        run(make(dataset=out))
+
+
 def test_logistic_regression_becomes_rows():
     data = open_data(make())
     reference = logistic_regression(data, penalties=[64], iterations=10)
@@ -154,7 +165,7 @@ def test_real_rows_from_raw_file_to_normalized_entropy(real_criteo):
     splits = result.summary["splits"]
     assert sum(split["rows"] for split in splits.values()) == 137_139
     assert splits["test"]["bayes_normalized_entropy"] is None
-    assert result.rows[-1]["dataset"] == "criteo"
+    assert result.rows[-1]["dataset"] == "criteo-sample"
     assert result.rows[-1]["normalized_entropy"] <= 0.853
 
 

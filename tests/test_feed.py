@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from datasets.table import InMemoryTable
 
 from erase_core.ctr import PreparedDatasetError, ResidentFeed, load
 
@@ -186,6 +187,15 @@ def garble(path):
     (path / "manifest.json").write_text("{")
 
 
+def nested(path):
+    (path / "manifest.json").write_text("[" * 100_000)
+
+
+def listed(path):
+    (path / "manifest.json").unlink()
+    (path / "manifest.json").mkdir()
+
+
 FACTS = {"rows": 41, "click_rate": 0.25}
 
 
@@ -197,6 +207,21 @@ FACTS = {"rows": 41, "click_rate": 0.25}
         (remove("dataset_dict.json"), "cannot be opened"),
         (garble, "is not JSON"),
         (edit(format=2), "has format 2, this version reads 1"),
+        (listed, "manifest.json cannot be read"),
+        (nested, "is not JSON"),
+        (edit(cardinalities=None), "manifest.json is damaged: cardinalities is 'None'"),
+        (edit(cardinalities=[3.5, 5]), "is damaged: cardinalities"),
+        (edit(cardinalities=[1, 5]), r"manifest.json: cardinality of 'C1' \(=1\)"),
+        (edit(categorical=[]), "manifest.json: `categorical` is empty.*data_prep"),
+        (edit(categorical="C1"), "is damaged: categorical is 'C1'"),
+        (edit(dense=[None]), "is damaged: dense"),
+        (edit(dataset=5), "is damaged: dataset"),
+        (edit(fingerprint=None), "is damaged: fingerprint"),
+        (edit(splits=[1]), "is damaged: splits"),
+        (edit(splits={"train": None}), "is damaged: splits"),
+        (edit(splits={"train": {"rows": 40}}), "is damaged: split 'train'"),
+        (edit(splits={"train": FACTS | {"rows": "41"}}), "is damaged: split 'train'"),
+        (edit(splits={"train": FACTS | {"click_rate": 7.0}}), "is damaged: split 'train'"),
         (edit(splits={"eval": FACTS}), "split 'eval' is missing"),
         (edit(splits={"train": FACTS}), "has 40 rows, its manifest says 41"),
         (edit(dense=[]), r"has columns \['dense', 'ids', 'label'\], expected \['ids', 'label'\]"),
@@ -219,6 +244,20 @@ def test_an_id_outside_its_field_is_named(tmp_path):
     write(tmp_path / "set", manifest={"cardinalities": [3, 4]})
     with pytest.raises(PreparedDatasetError, match=r"ids 0\.\.4 in field 'C2', whose card.* 4"):
         load(tmp_path / "set").split("train")
+
+
+def test_labels_that_are_no_clicks_are_counted(tmp_path):
+    write(tmp_path / "set")
+    prepared = load(tmp_path / "set")
+    for label, message in (
+        (pa.array([0, 1, 9, 255] * 10, pa.uint8()), "'train' has 20 labels that are neither 0 nor"),
+        (pa.array([0, 1, None, 0] * 10, pa.uint8()), "column 'label' of split 'train' has nulls"),
+    ):
+        table = prepared.tables["train"].table
+        place = table.column_names.index("label")
+        prepared.tables["train"] = InMemoryTable(table.set_column(place, "label", label))
+        with pytest.raises(PreparedDatasetError, match=message):
+            prepared.split("train")
 
 
 def test_an_unknown_split_is_named(tmp_path):

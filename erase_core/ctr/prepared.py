@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,17 @@ MANIFEST_FORMAT = 1
 """Version of the on-disk layout that `load` understands."""
 
 _AGAIN = "prepare the data set again with `python -m data_prep`"
+
+
+# What `load` needs of a manifest beside its format: type of the value, and of the items in it.
+_SHAPES: Mapping[str, tuple[type, type]] = {
+    "dataset": (str, str),
+    "dense": (list, str),
+    "categorical": (list, str),
+    "cardinalities": (list, int),
+    "splits": (dict, dict),
+    "fingerprint": (str, str),
+}
 
 
 class PreparedDatasetError(ValueError):
@@ -84,7 +95,8 @@ class PreparedDataset:
         one Arrow chunk: never write to them.
 
         Raises:
-            PreparedDatasetError: for an unknown split, missing values, or an id outside its field.
+            PreparedDatasetError: for an unknown split, missing values, an id outside its field, or
+                a label that is neither 0 nor 1.
         """
         if name not in self.tables:
             raise PreparedDatasetError(
@@ -96,9 +108,15 @@ class PreparedDataset:
             for column in ("dense", "ids")
             if column in table.column_names
         }
-        tensors[LABEL] = _vector(table.column(LABEL)).to(device).float()
+        tensors[LABEL] = _vector(table.column(LABEL), name).to(device).float()
         if facts["rows"]:
             self._check_ids(tensors["ids"], name)
+        strange = (tensors[LABEL] != 0) & (tensors[LABEL] != 1)
+        if strange.any():
+            raise PreparedDatasetError(
+                f"{self.path}: split {name!r} has {int(strange.sum())} labels that are neither 0 "
+                f"nor 1; {_AGAIN}"
+            )
         return Split(tensors, facts["click_rate"], facts.get("bayes_normalized_entropy"))
 
     def _check_ids(self, ids: Tensor, split: str) -> None:
@@ -128,7 +146,10 @@ def load(path: str | Path) -> PreparedDataset:
             f"{path} is not a directory; give the output directory of `python -m data_prep`"
         )
     manifest = _manifest(path)
-    schema = CtrSchema.from_manifest(manifest)
+    try:
+        schema = CtrSchema.from_manifest(manifest)
+    except ValueError as error:
+        raise PreparedDatasetError(f"{path / 'manifest.json'}: {error}; {_AGAIN}") from error
     return PreparedDataset(path, manifest, schema, _tables(path, manifest, schema))
 
 
@@ -140,17 +161,33 @@ def _manifest(path: Path) -> dict[str, Any]:
         raise PreparedDatasetError(
             f"{path} has no manifest.json, so it is not a complete prepared data set; {_AGAIN}"
         ) from None
-    except ValueError as error:
+    except OSError as error:
+        raise PreparedDatasetError(f"{file} cannot be read ({error.strerror}); {_AGAIN}") from error
+    except (ValueError, RecursionError) as error:
         raise PreparedDatasetError(f"{file} is not JSON ({error}); {_AGAIN}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != MANIFEST_FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else None
         raise PreparedDatasetError(
             f"{file} has format {found!r}, this version reads {MANIFEST_FORMAT}; {_AGAIN}"
         )
-    absent = [key for key in ("splits", "fingerprint") if key not in manifest]
+    absent = [key for key in _SHAPES if key not in manifest]
     if absent:
         raise PreparedDatasetError(f"{file} lacks {', '.join(absent)}; {_AGAIN}")
+    for key, value in _damaged(manifest):
+        raise PreparedDatasetError(f"{file} is damaged: {key} is {str(value)[:60]!r}; {_AGAIN}")
     return manifest
+
+
+def _damaged(manifest: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    for key, (kind, item) in _SHAPES.items():
+        value = manifest[key]
+        items = value.values() if isinstance(value, dict) else value
+        if type(value) is not kind or any(type(one) is not item for one in items):
+            yield key, value
+    for name, facts in manifest["splits"].items():
+        rows, rate = facts.get("rows"), facts.get("click_rate")
+        if type(rows) is not int or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            yield f"split {name!r}", facts
 
 
 def _tables(path: Path, manifest: Mapping[str, Any], schema: CtrSchema) -> dict[str, Any]:
@@ -203,6 +240,8 @@ def _matrix(column: Any, name: str, split: str) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _vector(column: Any) -> Tensor:
+def _vector(column: Any, split: str) -> Tensor:
+    if column.null_count:
+        raise PreparedDatasetError(f"column {LABEL!r} of split {split!r} has nulls; {_AGAIN}")
     parts = [from_dlpack(chunk) for chunk in column.chunks]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)

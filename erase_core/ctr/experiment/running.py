@@ -54,6 +54,7 @@ def run(
 
     Raises:
         PreparedDatasetError: if the data cannot be read.
+        ValueError: if the labels of a split are all equal.
         NonFiniteLossError: if training diverges.
     """
     device = resolve_device(config.device)
@@ -65,6 +66,13 @@ def run(
             device
         )
         splits = {name: data.split(name, device) for name in ("train", "valid", "test")}
+        for name, split in splits.items():
+            # Now, not at the first evaluation, which may be hours away.
+            if not 0 < split.click_rate < 1:
+                raise ValueError(
+                    f"split {name!r} of {config.dataset} has click rate {split.click_rate}: "
+                    "normalized entropy needs both classes; prepare more rows or another split"
+                )
         torch.manual_seed(config.seed + 1)
         common = identity(data, device) | {
             "model": config.model,
