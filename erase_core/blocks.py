@@ -17,7 +17,7 @@ class Block(nn.Module):
     is the λ that multiplies this loss in the whole objective.
 
     Args:
-        body: any module; its output is a tensor, or a tuple, list or dict of tensors.
+        body: any module; its output is a tensor, or a tuple, list, dict or dataclass of tensors.
         objective: any module that maps (activation, target) to a scalar, `LocalHead` for one. Its
             parameters belong to the block. If it has a method `predict(activation)`, the engine
             uses that for predictions; otherwise the activation itself is the prediction.

@@ -11,6 +11,8 @@ import torch
 from .errors import CheckpointError
 from .updates import Updates
 
+_PARTS: Mapping[str, type] = {"graph": Mapping, "optimizer": list, "steps": int, "random": Mapping}
+
 
 def optimizer_state(updates: Updates) -> list[dict[str, Any]]:
     """Return one entry per parameter group: class, hyper-parameters, state by parameter name."""
@@ -50,18 +52,38 @@ def load_optimizer_state(updates: Updates, groups: list[dict[str, Any]]) -> None
 
 def check_state(graph: torch.nn.Module, state: Mapping[str, Any]) -> None:
     """Raise a CheckpointError unless `state` is whole and fits the graph's names and shapes."""
-    for part in ("graph", "optimizer", "steps", "random"):
+    for part, kind in _PARTS.items():
         if part not in state:
             raise CheckpointError(f"the checkpoint lacks {part!r}: save Engine.state_dict()")
+        if not isinstance(state[part], kind):
+            raise CheckpointError(
+                f"{part!r} of the checkpoint has type {type(state[part]).__name__}, not "
+                f"{kind.__name__}: save Engine.state_dict()"
+            )
+    for group in state["optimizer"]:
+        if not isinstance(group, Mapping) or not {"class", "hyper", "state"} <= set(group):
+            raise CheckpointError(
+                "'optimizer' of the checkpoint is not by parameter name: save Engine.state_dict(), "
+                "not the optimizer's"
+            )
+    random = state["random"].get("cpu")
+    if not isinstance(random, torch.Tensor) or not _like(random, torch.get_rng_state()):
+        raise CheckpointError(
+            "'random' of the checkpoint holds no state of the CPU generator under 'cpu': save "
+            "Engine.state_dict()"
+        )
     own, theirs = graph.state_dict(), state["graph"]
     odd = sorted(set(own) ^ set(theirs))
     if odd:
         raise CheckpointError(f"the graph and the checkpoint differ in {', '.join(odd[:4])}")
     for name, value in own.items():
-        if isinstance(value, torch.Tensor) and value.shape != theirs[name].shape:
+        if not isinstance(value, torch.Tensor):
+            continue
+        other = theirs[name]
+        found = tuple(other.shape) if isinstance(other, torch.Tensor) else type(other).__name__
+        if found != tuple(value.shape):
             raise CheckpointError(
-                f"{name!r} has shape {tuple(value.shape)} here and {tuple(theirs[name].shape)} in "
-                "the checkpoint"
+                f"{name!r} has shape {tuple(value.shape)} here and {found} in the checkpoint"
             )
 
 
@@ -88,6 +110,10 @@ def _source_of(
     if source is None:
         raise CheckpointError("an optimizer has an empty parameter group: remove it")
     return source
+
+
+def _like(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return left.dtype == right.dtype and left.shape == right.shape
 
 
 def _same(left: dict[str, Any], right: dict[str, Any]) -> bool:

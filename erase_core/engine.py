@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from types import TracebackType
@@ -16,8 +15,9 @@ from .checkpoint import check_state, load_optimizer_state, optimizer_state
 from .errors import EraseError, ScheduleError
 from .flight import Flight
 from .graph import Batch, BlockGraph
-from .lanes import Lane, lanes
+from .lanes import Lane, Workers, lanes
 from .plan import BlockPlan, make_plan
+from .proof import random_state
 from .schedules import Schedule
 from .schedules import schedule as named_schedule
 from .updates import OptimizerFactory, Updates
@@ -39,13 +39,21 @@ class Engine:
     that `detached` gives.
 
     Gradients are taken by `torch.autograd.grad` and assigned to `.grad` just before the update;
-    afterwards they are None. Hooks on AccumulateGrad nodes therefore do not run.
+    afterwards they are None. Hooks on AccumulateGrad nodes therefore do not run, and
+    `torch.utils.checkpoint` needs use_reentrant=False.
+
+    The optimizer is built once, for the parameters that require gradients at that time. Freezing
+    some later is honoured; to train others, build a new engine.
+
+    The first step runs without overlap, and looks for what would make schedules differ: losses that
+    depend on another segment's parameters, and backwards that disturb the draws of forwards.
 
     Args:
         graph: blocks on the device where they are to be trained.
         optimizer: called with a list of parameters; returns an optimizer, or several, for them.
         schedule: a `Schedule`, or the name of one in `LADDER`.
-        autocast: dtype for `torch.autocast` around every forward, or None.
+        autocast: dtype for `torch.autocast` around every forward, or None. Losses are not scaled,
+            which torch.float16 would need.
         clip_norm: largest global norm of all gradients, or None.
         nonfinite: "raise" notes non-finite losses on the device and raises at the next `flush`;
             "ignore" saves the few kernels a step that this costs.
@@ -69,6 +77,10 @@ class Engine:
                 f"`graph` is a {type(graph).__name__}: build a BlockGraph, for instance by "
                 "BlockGraph.chain(blocks)"
             )
+        if autocast is not None and not isinstance(autocast, torch.dtype):
+            raise ScheduleError(
+                f"`autocast` (={autocast!r}) must be a dtype such as torch.bfloat16, or None"
+            )
         if nonfinite not in ("raise", "ignore"):
             raise ScheduleError(f'`nonfinite` (={nonfinite!r}) must be "raise" or "ignore"')
         self.graph = graph
@@ -82,9 +94,10 @@ class Engine:
             else partial(torch.autocast, self._device.type, dtype=autocast)
         )
         self._caller, self._side = lanes(self._device, self._plan.lanes)
-        self._pool: ThreadPoolExecutor | None = None
+        self._dispatch = Workers(max(1, len(self._side)), "erase-dispatch")
         self._watch = LossWatch() if nonfinite == "raise" else None
         self._steps = 0
+        self._proved = False
         self._torn: str | None = None
 
     @property
@@ -101,7 +114,7 @@ class Engine:
         """Train on one mini-batch; return each evaluated loss (λ not applied) by block name.
 
         The losses are detached scalars on the device; reading one on the caller's stream is safe.
-        Nothing here waits for the device.
+        Nothing here waits for the device. One thread at a time may call this.
 
         Raises:
             GraphError: if the batch lacks a field.
@@ -114,14 +127,15 @@ class Engine:
         try:
             flight.begin(self.graph.fields_of(batch))
             self._launch(flight)
-            if self.schedule.update == "end":
-                flight.update_all()
             if self._watch is not None:
                 self._watch.record(flight.losses, self._steps)
+            if self.schedule.update == "end":
+                flight.update_all()
+            self._steps += 1
         except BaseException:
             self._abandon(flight)
             raise
-        self._steps += 1
+        self._proved = True
         return flight.losses
 
     def flush(self) -> None:
@@ -135,9 +149,7 @@ class Engine:
 
     def close(self) -> None:
         """End the engine's threads. The next step starts them again."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        self._dispatch.close(cancel=True)
         for lane in self._side:
             lane.close()
 
@@ -158,8 +170,8 @@ class Engine:
         flight = self._flight()
         flight.begin(graph.fields_of(batch, needed))
         modes = [(module, module.training) for module in graph.modules()]
-        graph.eval()
         try:
+            graph.eval()
             values = {name: flight.predict(name, wanted=name in wanted) for name in needed}
             return {name: values[name] for name in wanted}
         finally:
@@ -194,10 +206,12 @@ class Engine:
         load_optimizer_state(self._updates, state["optimizer"])
         self.graph.load_state_dict(state["graph"])
         self._steps = state["steps"]
-        torch.set_rng_state(state["random"]["cpu"])
-        if self._device.type == "cuda" and state["random"]["cuda"] is not None:
-            torch.cuda.set_rng_state(state["random"]["cuda"], self._device)
+        torch.set_rng_state(state["random"]["cpu"].cpu())  # map_location may have moved it
+        if self._device.type == "cuda" and state["random"].get("cuda") is not None:
+            torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), self._device)
         self._torn = None
+        if self._watch is not None:
+            self._watch.forget()
 
     def __enter__(self) -> Engine:
         """Return the engine; leaving the block flushes and closes it."""
@@ -221,7 +235,8 @@ class Engine:
         plan, schedule = self._plan, self.schedule
         start = self._caller.mark() if self._side else None
         marks: dict[str, Any] = {}
-        pending = []
+        pending: list[Any] = []
+        random = None if self._proved else random_state(self._device)
         for item in plan.blocks:
             lane = self._lane(item.lane)
             after = [marks[name] for name in item.waits]
@@ -232,13 +247,22 @@ class Engine:
                 flight.release(item)
             if item.completes is not None:
                 pending.append(self._launch_early(flight, item, lane))
+                if random is not None:
+                    self._join(pending)  # what is to be proved must not be disturbed meanwhile
+                    pending.clear()
+        if random is not None:
+            flight.prove_random(random, random_state(self._device))
         self._caller.launch(lambda: flight.backward(plan.last))
-        if schedule.dispatch == "threaded":
-            pending = [future.result() for future in pending]
-        self._caller.wait(pending)
+        self._join(pending)
         if schedule.update == "early":
             for segment in plan.last:
                 flight.update(segment)
+
+    def _join(self, pending: list[Any]) -> None:
+        """Make the caller's lane wait for early backwards; raise what they raised."""
+        if self.schedule.dispatch == "threaded":
+            pending = [future.result() for future in pending]
+        self._caller.wait(pending)
 
     def _launch_early(self, flight: Flight, item: BlockPlan, lane: Lane) -> Any:
         segment = item.completes
@@ -251,27 +275,30 @@ class Engine:
 
         if self.schedule.dispatch == "blocking":
             return lane.launch(work)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(len(self._side), thread_name_prefix="erase-dispatch")
-        return self._pool.submit(lane.launch, work)
+        return self._dispatch.submit(lane.launch, work)
 
     def _flight(self) -> Flight:
-        return Flight(self.graph, self._updates, self._steps, self._cast)
+        return Flight(self.graph, self._updates, self._steps, self._cast, prove=not self._proved)
 
     def _lane(self, index: int) -> Lane:
         return self._side[index - 1] if index else self._caller
 
     def _abandon(self, flight: Flight) -> None:
         """Wait for everything that the failed step has started, and forget its gradients."""
-        self.close()
-        with suppress(RuntimeError):  # a device that has failed has nothing left to wait for
-            self._caller.wait([lane.mark() for lane in self._side])
-        self._updates.drop_gradients()
-        if flight.updated:
-            self._torn = (
-                f"step {self._steps} failed after {', '.join(flight.updated)} had been updated, so "
-                "the parameters belong to no one step: load_state_dict an earlier state first"
-            )
+        try:
+            self.close()
+        except KeyboardInterrupt:  # a second one while the first is being honoured: wait on
+            self.close()
+        finally:
+            with suppress(RuntimeError):  # a device that has failed has nothing left to wait for
+                self._caller.wait([lane.mark() for lane in self._side])
+            self._updates.drop_gradients()
+            if flight.updated and self._steps == flight.step:
+                self._torn = (
+                    f"step {self._steps} failed after {', '.join(flight.updated)} had been updated,"
+                    " so the parameters belong to no one step: load_state_dict an earlier state "
+                    "first"
+                )
 
 
 def _device_of(graph: BlockGraph) -> torch.device:

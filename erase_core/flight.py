@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .errors import BlockError, EraseError
 from .graph import BlockGraph, Segment
 from .plan import BlockPlan
+from .proof import foreign_parameter, on_random_state_set
 from .tree import stop_gradient, tensors
 from .updates import Updates
 
@@ -24,6 +26,7 @@ class Flight:
         updates: whose optimizers step.
         step: zero-based index, for messages.
         cast: makes the context (autocast, or nothing) around each forward.
+        prove: whether to look for what no plan can tell: see `proof`.
 
     Attributes:
         losses: block name → detached loss.
@@ -36,13 +39,17 @@ class Flight:
         updates: Updates,
         step: int,
         cast: Callable[[], AbstractContextManager[Any]],
+        prove: bool = False,
     ) -> None:
         self.losses: dict[str, Tensor] = {}
         self.updated: list[str] = []
+        self.step = step
         self._graph = graph
         self._updates = updates
-        self._step = step
         self._cast = cast
+        self._prove = prove
+        self._thread = threading.get_ident()
+        self._sets_random: list[str] = []
         self._fields: Mapping[str, Tensor] = {}
         self._activations: dict[str, Any] = {}
         self._weighted: dict[str, Tensor] = {}
@@ -75,6 +82,24 @@ class Flight:
         except BaseException as error:
             self._blame(error, "backward of segment", name)
 
+    def prove_random(self, before: list[Tensor], after: list[Tensor]) -> None:
+        """Refuse backwards that set random states in a thread beside forwards that draw.
+
+        Args:
+            before: random states when the step began.
+            after: random states after its last forward.
+        """
+        if self._sets_random and not all(map(torch.equal, before, after)):
+            name = self._sets_random[0]
+            raise BlockError(
+                f"the backward of segment {name!r} sets the global random state (as "
+                "torch.utils.checkpoint does), and would do so while other blocks draw from it: "
+                "pass preserve_rng_state=False if what it recomputes draws nothing, or use a "
+                'schedule that launches from one thread, such as "early"',
+                name,
+                self.step,
+            )
+
     def update(self, segment: Segment) -> None:
         """Update one segment's parameters."""
         self.updated.append(segment.name)
@@ -86,13 +111,13 @@ class Flight:
 
     def update_all(self) -> None:
         """Update every parameter."""
-        self.updated.append("some parameters")
         try:
             with self._label("update", "all"):
+                self._updates.clip()
+                self.updated.append("some parameters")
                 self._updates.step_all()
         except BaseException as error:
             self._blame(error, "update of segment", "all")
-        self.updated.clear()
 
     def predict(self, name: str, *, wanted: bool) -> Any:
         """Evaluate a block without its loss; return its prediction, if that is wanted."""
@@ -113,27 +138,32 @@ class Flight:
 
     def _forward(self, item: BlockPlan) -> None:
         block = self._graph.block(item.name)
-        inputs, guarded = [], []
+        inputs: list[Any] = []
+        guarded: list[tuple[Tensor, int, str]] = []
         for source in item.sources:
             value = self._fields[source.name] if source.field else self._activations[source.name]
             if source.cut:
                 value = stop_gradient(value)
-                guarded += [(tensor, tensor._version, source.name) for tensor in tensors(value)]
             inputs.append(value)
+            guarded += self._versions(item, source.name, value)
+        target = self._fields.get(self._graph.target) if item.scored else None
+        guarded += self._versions(item, self._graph.target, target)
         with self._cast():
             activation = block.body(*inputs)
-            for tensor, version, name in guarded:
-                if tensor._version != version:
-                    raise EraseError(
-                        f"block {item.name!r} changed its input {name!r} in place, which corrupts "
-                        f"the backward of {name!r} across the cut: make its first operation "
-                        "out-of-place (for example ReLU(inplace=False))"
-                    )
             self._activations[item.name] = activation
-            if not item.scored:
-                return
-            assert block.objective is not None  # for the type checker: scored blocks have one
-            loss = block.objective(activation, self._fields[self._graph.target])
+            loss = None
+            if item.scored:
+                assert block.objective is not None  # for the type checker: scored blocks have one
+                loss = block.objective(activation, target)
+        for tensor, version, name in guarded:
+            if tensor._version != version:
+                raise EraseError(
+                    f"block {item.name!r} changed its input {name!r} in place, which corrupts "
+                    "what other blocks read or back-propagate: make its first operation "
+                    "out-of-place (for example ReLU(inplace=False))"
+                )
+        if not item.scored:
+            return
         if not isinstance(loss, Tensor) or loss.ndim != 0:
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise EraseError(
@@ -144,22 +174,55 @@ class Flight:
         self._weighted[item.name] = loss if block.weight == 1.0 else loss * block.weight
 
     def _backward(self, segments: tuple[Segment, ...]) -> None:
-        parameters = [p for s in segments for p in self._updates.parameters[s] if p.requires_grad]
+        parameters: list[nn.Parameter] = []
+        roots: list[Tensor] = []
+        for segment in segments:
+            trainable = [p for p in self._updates.parameters[segment] if p.requires_grad]
+            if trainable:
+                parameters += trainable
+                roots += self._roots(segment)
         if not parameters:
             return
-        losses = [self._weighted.pop(b) for s in segments for b in s.blocks if b in self._weighted]
+        # In the calling thread: handing each small graph to autograd's one thread a device and back
+        # would cost two thread switches a segment, and serialise what other threads launch.
+        with torch.autograd.set_multithreading_enabled(False), self._watched(segments[0].name):
+            gradients = torch.autograd.grad(roots, parameters, allow_unused=True)
+        self._updates.assign(parameters, gradients)
+
+    def _roots(self, segment: Segment) -> list[Tensor]:
+        """Return a segment's losses, refused where a local gradient would not be what they say."""
+        losses = [self._weighted.pop(name) for name in segment.blocks if name in self._weighted]
         roots = [loss for loss in losses if loss.requires_grad]
         if not roots:
             raise EraseError(
-                f"no loss of segment {segments[0].name!r} depends on a trainable parameter: do its "
+                f"no loss of segment {segment.name!r} depends on a trainable parameter: do its "
                 "bodies or objectives detach, or does step() run under torch.no_grad()?"
             )
-        # In the calling thread: handing each small graph to autograd's one thread a device and back
-        # would cost two thread switches a segment, and serialise what other threads launch.
-        with torch.autograd.set_multithreading_enabled(False):
-            gradients = torch.autograd.grad(roots, parameters, allow_unused=True)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
+        if self._prove:
+            updates = self._updates
+            foreign = foreign_parameter(roots, updates.parameters[segment], updates.names)
+            if foreign is not None:
+                raise EraseError(
+                    f"the loss of segment {segment.name!r} depends on {foreign!r} across a cut: "
+                    "let activations be tensors, or tuples, lists, dicts or dataclasses of them, "
+                    "let no body or objective hold another block's module, and let no batch field "
+                    "be computed from the graph"
+                )
+        return roots
+
+    def _versions(
+        self, item: BlockPlan, name: str, value: Any
+    ) -> Iterator[tuple[Tensor, int, str]]:
+        if name in item.guarded:
+            for tensor in tensors(value):
+                if not tensor.is_inference():  # those keep no version
+                    yield tensor, tensor._version, name
+
+    def _watched(self, name: str) -> AbstractContextManager[Any]:
+        """On the first step, note a backward beside the forwards that sets random states."""
+        if not self._prove or threading.get_ident() == self._thread:
+            return nullcontext()
+        return on_random_state_set(lambda: self._sets_random.append(name))
 
     def _label(self, phase: str, name: str) -> AbstractContextManager[Any]:
         """Name the work in traces; costs nothing unless a profiler runs."""
@@ -169,12 +232,17 @@ class Flight:
 
     def _blame(self, error: BaseException, what: str, name: str) -> NoReturn:
         """Raise `error` again so that its message names the block and the step."""
-        where = f"{what} {name!r} at step {self._step}"
+        where = f"{what} {name!r} at step {self.step}"
         if isinstance(error, BlockError):
             raise error
         if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-            raise type(error)(f"out of memory in the {where}: {error}") from error
+            device = isinstance(error, torch.OutOfMemoryError)
+            kind = (
+                torch.OutOfMemoryError if device else MemoryError
+            )  # numpy's takes other arguments
+            raise kind(f"out of memory in the {where}: {error}") from error
         if isinstance(error, Exception):
-            raise BlockError(f"the {where} failed: {error}", name, self._step) from error
+            why = str(error) or type(error).__name__
+            raise BlockError(f"the {where} failed: {why}", name, self.step) from error
         error.add_note(f"in the {where}")
         raise error

@@ -11,6 +11,7 @@ again too early, whichever stream it was allocated on, and no `record_stream` is
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -50,6 +51,40 @@ class Lane(ABC):
         """Finish the lane's work and release its thread, if any; it may be used again."""
 
 
+class Workers:
+    """Threads that start with the first work and end with `close`, or when nothing holds this.
+
+    A copy, a pickle and a forked child get threads of their own, since threads cannot follow.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count = count
+        self._name = name
+        self._pool: ThreadPoolExecutor | None = None
+        self._process = 0
+        self._ending = False
+
+    def __reduce__(self) -> tuple[type[Workers], tuple[int, str]]:
+        """Leave the threads behind."""
+        return Workers, (self._count, self._name)
+
+    def submit(self, work: Callable[..., object], *arguments: object) -> Future[Any]:
+        """Queue `work` for whichever thread is free."""
+        if self._pool is None or self._ending or self._process != os.getpid():
+            self._ending = False
+            self._pool = ThreadPoolExecutor(self._count, thread_name_prefix=self._name)
+            self._process = os.getpid()
+        return self._pool.submit(work, *arguments)
+
+    def close(self, cancel: bool = False) -> None:
+        """Let queued work end, or drop it with `cancel`; then end the threads."""
+        if self._pool is not None:
+            self._ending = True  # an interrupt may end the wait below
+            if self._process == os.getpid():
+                self._pool.shutdown(wait=True, cancel_futures=cancel)
+            self._pool = None
+
+
 class HostLane(Lane):
     """The calling thread (`worker=False`), or a worker thread of this lane's own.
 
@@ -57,8 +92,7 @@ class HostLane(Lane):
     """
 
     def __init__(self, worker: bool = False) -> None:
-        self._worker = worker
-        self._pool: ThreadPoolExecutor | None = None
+        self._workers = Workers(1, "erase-lane") if worker else None
 
     def run(self, work: Callable[[], T], after: Iterable[Mark] = ()) -> tuple[T, Mark]:
         """Wait for the marks and run `work` in the calling thread."""
@@ -68,18 +102,16 @@ class HostLane(Lane):
     def launch(self, work: Callable[[], object], after: Iterable[Mark] = ()) -> Mark:
         """Queue `work` on the worker thread, or run it here if there is none."""
         marks = list(after)
-        if not self._worker:
+        if self._workers is None:
             self.wait(marks)
             work()
             return None
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="erase-lane")
 
         def follow() -> None:
             self.wait(marks)
             work()
 
-        return self._pool.submit(follow)
+        return self._workers.submit(follow)
 
     def wait(self, marks: Iterable[Mark]) -> None:
         """Block the calling thread until the marks are reached; raise what their work raised."""
@@ -93,9 +125,8 @@ class HostLane(Lane):
 
     def close(self) -> None:
         """Let queued work end, then end the thread."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
-            self._pool = None
+        if self._workers is not None:
+            self._workers.close()
 
 
 class StreamLane(Lane):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from .errors import ScheduleError
 from .graph import BlockGraph, Segment
@@ -28,6 +28,7 @@ class BlockPlan:
         name: the block.
         lane: 0 for the caller's lane, i ≥ 1 for the i-th lane beside it.
         sources: the body's inputs, in order.
+        guarded: sources that others read too, whose value the body must not change in place.
         scored: whether the block's objective is evaluated.
         waits: blocks on other lanes whose forward this one must follow.
         roots: whether it must also follow the start of the step, no block's forward implying that.
@@ -38,6 +39,7 @@ class BlockPlan:
     name: str
     lane: int
     sources: tuple[Source, ...]
+    guarded: frozenset[str]
     scored: bool
     waits: tuple[str, ...]
     roots: bool
@@ -76,6 +78,7 @@ def make_plan(graph: BlockGraph, schedule: Schedule) -> Plan:
     early = schedule.backward == "early"
     lane_of = _lanes(segments, schedule)
     segment_of = {name: segment for segment in segments for name in segment.blocks}
+    guarded = _guarded(graph) if local else frozenset()
     blocks = []
     for position, name in enumerate(graph.names):
         segment = segment_of[name]
@@ -91,6 +94,7 @@ def make_plan(graph: BlockGraph, schedule: Schedule) -> Plan:
                     Source(s, s not in segment_of, local and s in graph.cuts)
                     for s in graph.reads[name]
                 ),
+                guarded=guarded & {*graph.reads[name], graph.target},
                 scored=graph.block(name).objective is not None
                 and (schedule.auxiliary or name == graph.output),
                 waits=tuple(s for s in dict.fromkeys(reads) if lane_of[segment_of[s]] != lane),
@@ -107,6 +111,16 @@ def make_plan(graph: BlockGraph, schedule: Schedule) -> Plan:
         last=tuple(s for s in segments if s.remainder) if early else segments,
         lanes=max(lane_of.values()),
     )
+
+
+def _guarded(graph: BlockGraph) -> frozenset[str]:
+    """Cut activations, and the batch fields that more than one block is called with."""
+    calls = [
+        {*graph.reads[name], *([graph.target] if graph.block(name).objective is not None else [])}
+        for name in graph.names
+    ]
+    fields = {*graph.fields, graph.target}
+    return graph.cuts | {field for field in fields if sum(field in call for call in calls) > 1}
 
 
 def _lanes(segments: tuple[Segment, ...], schedule: Schedule) -> dict[Segment, int]:
@@ -127,16 +141,22 @@ def _lanes(segments: tuple[Segment, ...], schedule: Schedule) -> dict[Segment, i
 
 
 def _refuse_sharing(graph: BlockGraph, segments: tuple[Segment, ...]) -> None:
-    owner: dict[int, tuple[Segment, str]] = {}
+    owner: dict[object, tuple[Segment, str]] = {}
     for segment in segments:
         for block in segment.blocks:
             module: nn.Module = graph.block(block)
             for name, tensor in (*module.named_parameters(), *module.named_buffers()):
                 path = f"{block}.{name}"
-                other, other_path = owner.setdefault(id(tensor), (segment, path))
+                other, other_path = owner.setdefault(_memory(tensor), (segment, path))
                 if other is not segment:
                     raise ScheduleError(
                         f"{path!r} and {other_path!r} are one tensor, shared across a cut: a local "
                         "schedule would train it by two segments. Give each its own copy, remove "
                         'the cut, or use an exact schedule ("baseline")'
                     )
+
+
+def _memory(tensor: Tensor) -> object:
+    """What two tensors that begin at one address have in common, objects of their own or not."""
+    address = 0 if nn.parameter.is_lazy(tensor) else tensor.data_ptr()
+    return (tensor.device, address) if address else id(tensor)

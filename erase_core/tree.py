@@ -1,8 +1,10 @@
-"""The few operations needed on activations: tensors, or tuples, lists and dicts of them."""
+"""The few operations on activations: tensors, or tuples, lists, dicts or dataclasses of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -13,7 +15,15 @@ def stop_gradient(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, dict):
-        return type(value)((key, stop_gradient(item)) for key, item in value.items())
+        stopped = copy(value)  # keeps what else a subclass holds, a defaultdict's factory for one
+        for key, item in value.items():
+            stopped[key] = stop_gradient(item)
+        return stopped
+    if _is_dataclass(value):
+        return replace(
+            value,
+            **{f.name: stop_gradient(getattr(value, f.name)) for f in fields(value) if f.init},
+        )
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(stop_gradient, value))
     if isinstance(value, (tuple, list)):
@@ -31,3 +41,10 @@ def tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from tensors(item)
+    elif _is_dataclass(value):
+        for field in fields(value):
+            yield from tensors(getattr(value, field.name))
+
+
+def _is_dataclass(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)

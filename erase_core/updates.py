@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .errors import ScheduleError
 from .graph import BlockGraph, Segment
@@ -69,16 +69,36 @@ class Updates:
         else:
             self.optimizers = self._make(factory, list(self.names))
 
-    def step_all(self) -> None:
-        """Clip if asked to, update every parameter, and drop the gradients."""
+    def clip(self) -> None:
+        """Clip all gradients, if asked to."""
         if self.clip_norm is not None:
             self._refuse_sparse()
             nn.utils.clip_grad_norm_(list(self.names), self.clip_norm)
+
+    def step_all(self) -> None:
+        """Update every parameter, and drop the gradients."""
         self._step(self.optimizers, self.names)
 
     def step_segment(self, segment: Segment) -> None:
         """Update the parameters of one segment, and drop their gradients."""
         self._step(self._of[segment], self.parameters[segment])
+
+    @staticmethod
+    def assign(parameters: Iterable[nn.Parameter], gradients: Iterable[Tensor | None]) -> None:
+        """Set each `.grad` as `backward()` would: in its parameter's layout, in memory of its own.
+
+        Autograd may return one tensor for two parameters, or an expanded one; clipping and some
+        optimizers write to gradients in place.
+        """
+        taken: set[int] = set()
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient is not None and gradient.layout is torch.strided:
+                alike = gradient.is_contiguous() and parameter.is_contiguous()
+                alike = alike or gradient.stride() == parameter.stride()
+                if not alike or gradient.data_ptr() in taken:
+                    gradient = torch.empty_like(parameter).copy_(gradient)
+                taken.add(gradient.data_ptr())
+            parameter.grad = gradient
 
     def drop_gradients(self) -> None:
         """Set every gradient to None."""

@@ -31,6 +31,10 @@ class LossWatch:
         seen = torch.where(values.isfinite(), _NEVER, step)
         self._first = torch.minimum(self._first, seen)
 
+    def forget(self) -> None:
+        """Drop what was noted: the steps that it is about have been taken back."""
+        self._first = None
+
     def check(self) -> None:
         """Raise for the earliest non-finite loss since the last check, and forget it.
 

@@ -1,7 +1,8 @@
 """Every schedule trains what a plain loop trains, bit for bit."""
 
+from collections import defaultdict, namedtuple
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -221,3 +222,95 @@ def test_structured_activations_are_cut_and_trained():
         graph = pairs()
         train(graph, OPTIMIZERS["adam"], LADDER[arm], batches())
         assert same_state(graph, reference)
+
+
+class Sums(torch.nn.Module):
+    """Its weight is a sum, so that autograd gives both parts one and the same gradient tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = torch.nn.Parameter(torch.randn(WIDTH, WIDTH))
+        self.delta = torch.nn.Parameter(torch.randn(WIDTH, WIDTH))
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.base + self.delta)
+
+
+class SummedHead(torch.nn.Module):
+    """Adds the sum of a parameter, whose gradient is one number expanded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = head()
+        self.extra = torch.nn.Parameter(torch.randn(3))
+
+    def forward(self, activation, target):
+        return self.head(activation, target) + self.extra.sum()
+
+
+@pytest.mark.parametrize("arm", SCHEDULES.values(), ids=SCHEDULES)
+@pytest.mark.parametrize("clip", [None, 0.05])
+def test_gradients_may_be_written_to_in_place(arm, clip):
+    """Clipping does, and so does foreach Nesterov: no two gradients may share memory."""
+    clip = None if arm.update == "early" else clip
+
+    def nesterov(parameters):
+        return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True, foreach=True)
+
+    torch.manual_seed(0)
+    blocks = [Block(Sums(), SummedHead()) for _ in range(3)]
+    graph = BlockGraph.chain(blocks, inputs=("x",), target="y")
+    assert agree(graph, nesterov, arm, batches(), clip)
+
+
+@dataclass
+class Data:
+    a: torch.Tensor
+    note: str = "kept"
+
+
+Named = namedtuple("Named", "a nothing")
+CONTAINERS = {
+    "dataclass": (Data, lambda value: value.a),
+    "namedtuple": (lambda a: Named(a, None), lambda value: value.a),
+    "defaultdict": (lambda a: defaultdict(list, a=a), lambda value: value["a"]),
+    "return-type": (lambda a: torch.stack([a, -a]).max(0), lambda value: value[0]),
+}
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self, wrap, unwrap) -> None:
+        super().__init__()
+        self.mix = Mix(WIDTH)
+        self.wrap, self.unwrap = wrap, unwrap
+
+    def forward(self, value):
+        x = value if isinstance(value, torch.Tensor) else self.unwrap(value)
+        return self.wrap(self.mix(x))
+
+
+class WrappedHead(torch.nn.Module):
+    def __init__(self, unwrap) -> None:
+        super().__init__()
+        self.head = head()
+        self.unwrap = unwrap
+
+    def forward(self, activation, target):
+        return self.head(self.unwrap(activation), target)
+
+
+@pytest.mark.parametrize("arm", [a for a in SCHEDULES.values() if a.gradients == "local"], ids=str)
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_is_cut(arm, container):
+    wrap, unwrap = CONTAINERS[container]
+
+    def trained(wrapped, arm):
+        torch.manual_seed(0)
+        heads = [WrappedHead(unwrap if wrapped else torch.Tensor.clone) for _ in range(3)]
+        bare = (lambda a: unwrap(wrap(a))) if not wrapped else wrap
+        bodies = [Wrapped(bare, unwrap) for _ in range(3)]
+        graph = BlockGraph.chain(list(map(Block, bodies, heads)), inputs=("x",), target="y")
+        train(graph, OPTIMIZERS["adam"], arm, batches())
+        return graph
+
+    assert same_state(trained(True, arm), trained(False, LADDER["detached"]))

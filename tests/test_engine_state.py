@@ -1,7 +1,11 @@
 """Resuming, evaluation in the middle, changing learning rates, autocast."""
 
+import copy
 import io
 import itertools
+import os
+import pickle
+import signal
 
 import pytest
 import torch
@@ -69,12 +73,19 @@ def test_unfit_states_are_refused_and_nothing_is_loaded():
     sgd = Engine(towers(seed=9), lambda p: torch.optim.SGD(p, lr=1.0))
     wide = saved(Engine(towers(seed=9), adam))
     wide["graph"]["blocks.top.body.linear.bias"] = torch.zeros(WIDTH + 1)
+    right = saved(Engine(towers(seed=9), adam))
     for state, message in (
         (saved(other), "differ in blocks.block0"),
         (saved(sgd), "Adam here and by SGD"),
         (wide, "has shape"),
         ({**saved(sgd), "optimizer": []}, "no optimizer state for parameter"),
         ({}, "lacks 'graph'"),
+        ({**saved(sgd), "steps": None}, "'steps' of the checkpoint has type NoneType, not int"),
+        ({**saved(sgd), "graph": 3}, "'graph' of the checkpoint has type int"),
+        ({**right, "random": {}}, "no state of the CPU generator"),
+        ({**right, "random": {"cpu": torch.zeros(3)}}, "no state of the CPU generator"),
+        ({**right, "optimizer": [{"class": "Adam"}]}, "not by parameter name"),
+        ({**right, "graph": {k: 3 for k in right["graph"]}}, "here and int in the checkpoint"),
     ):
         with pytest.raises(CheckpointError, match=message):
             engine.load_state_dict(state)
@@ -148,3 +159,45 @@ def test_autocast_is_the_same_in_every_local_arm(arm):
         for batch in batches():
             engine.step(batch)
     assert not same_state(run(arm), full)
+
+
+def test_loading_forgets_the_losses_of_steps_taken_back():
+    engine = Engine(towers(), adam)
+    state = saved(engine)
+    data = batches(2)
+    engine.step({name: value * float("nan") for name, value in data[0].items()})
+    engine.load_state_dict(state)
+    engine.step(data[1])
+    engine.flush()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])
+def test_a_copy_of_a_running_engine_has_threads_of_its_own(copied):
+    data = batches(2)
+    with Engine(towers(), adam, "erase-threaded") as engine:
+        engine.step(data[0])
+        with copied(engine) as twin:
+            for each in (engine, twin):
+                torch.manual_seed(1)
+                each.step(data[1])
+            assert twin.graph is not engine.graph
+            assert same_state(twin.graph, engine.graph)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_trains_with_threads_of_its_own():
+    data = batches(2)
+    with Engine(towers(), adam, "erase-threaded") as engine:
+        engine.step(data[0])
+        child = os.fork()
+        if not child:
+            signal.alarm(20)  # a hang ends here
+            code = 1
+            try:
+                engine.step(data[1])
+                engine.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        engine.step(data[1])
