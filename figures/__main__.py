@@ -7,7 +7,7 @@ python -m figures collect throughput --runs runs/gpu   your runs become the refe
 """
 
 import argparse
-import shlex
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +17,11 @@ from figures.errors import RowsError
 from figures.registry import DATA, FIGURES, make
 
 ACTIONS = ("table", "collect")
+OUT = Path(__file__).parent
+"""Where figures go by default: figures/ of the project, whichever the current directory is."""
+
+_BROKEN_PIPE = 128 + 13
+"""What a shell reports of a program whose reader went away (SIGPIPE)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--rows belongs to one figure: name it instead of `all`")
     if action == "collect" and (options.runs is None or options.rows):
         parser.error("collect takes its rows from --runs DIR, and from nowhere else")
-    command = ["python", "-m", "figures", *map(shlex.quote, arguments)]
+    command = ["python", "-m", "figures", *arguments]
     failed = False
     for name in FIGURES if wanted == "all" else (wanted,):
         try:
@@ -67,10 +72,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--runs", type=Path, metavar="DIR", help="draw complete runs under DIR too")
     parser.add_argument(
-        "--out", type=Path, default=Path("figures"), metavar="DIR", help="default: figures/"
+        "--out", type=Path, default=OUT, metavar="DIR", help="default: figures/ of the project"
     )
     return parser
 
 
+def _program() -> int:
+    """Run `main` as a program of a pipeline: end quietly when nobody reads on (`| head`)."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer has nowhere to go; the interpreter flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    return status
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_program())

@@ -11,7 +11,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from figures import style
 from figures.errors import DuplicateRowsError, EmptyRowsError, UnitsError
-from figures.rows import ORIGIN, OWN, SOURCE, Experiment, Rows
+from figures.rows import ORIGIN, OWN, SOURCE, Experiment, Rows, explain_origins
 
 REFERENCE_ARM = "baseline"
 REFERENCE_MODELS = {"bayes": "Bayes optimum", "logistic-regression": "logistic regression"}
@@ -121,6 +121,23 @@ class Panel:
         change = change.dropna(axis="columns", how="all").dropna(axis="index", how="all")
         return None if change.empty else change
 
+    @property
+    def compared(self) -> bool:
+        """Whether some arm pairs with the reference arm."""
+        return any(self.relative(arm) is not None for arm in self.curves if arm != REFERENCE_ARM)
+
+    @property
+    def coincident(self) -> list[tuple[str, ...]]:
+        """Groups of arms with exactly the same curves, of which only the last can be seen."""
+        groups: list[list[str]] = []
+        for arm, curve in self.curves.items():
+            same = next((group for group in groups if curve.equals(self.curves[group[0]])), None)
+            if same is None:
+                groups.append([arm])
+            else:
+                same.append(arm)
+        return [tuple(group) for group in groups if len(group) > 1]
+
 
 def summarize_rows(rows: Rows) -> list[Panel]:
     """Arrange rows in panels, reference measurements first.
@@ -194,6 +211,7 @@ def draw(rows: Rows) -> Figure:
         _finish(upper, lower, panel)
     entropies[0].set_ylabel("normalized entropy")
     changes[0].set_ylabel(f"NE relative to {REFERENCE_ARM} (%)")
+    figure.align_ylabels([entropies[0], changes[0]])
     known = dict.fromkeys(level for panel in columns for level in panel.levels)
     style.legend(figure, arms, [_level_line(level) for level in known])
     return figure
@@ -223,7 +241,10 @@ def _finish(entropy: Axes, change: Axes, panel: Panel) -> None:
         )
     low, high = _limits(panel)
     entropy.set_ylim(low, high)
-    change.axhline(0, color="black", linewidth=0.6)
+    if panel.compared:
+        change.axhline(0, color="black", linewidth=0.6)
+    else:
+        style.no_comparison(change, panel.curves, REFERENCE_ARM)
     change.set_xlabel("examples seen")
     change.xaxis.set_major_formatter(EngFormatter(sep=""))
     change.xaxis.set_major_locator(MaxNLocator(4))
@@ -245,15 +266,35 @@ def caption(rows: Rows) -> str:
     """Return the figure's caption, with what is measured and the kind of the data."""
     panels = summarize_rows(rows)
     data = ", ".join(dict.fromkeys(style.dataset_label(panel.dataset) for panel in panels))
-    seeds = sorted({curve.shape[1] for panel in panels for curve in panel.curves.values()})
-    count = "–".join(str(n) for n in dict.fromkeys((seeds[0], seeds[-1])))
+    seeds = {curve.shape[1] for panel in panels for curve in panel.curves.values()}
+    bands = "; bands: range between seeds" if max(seeds) > 1 else ""
+    bottom = f" Bottom: change relative to {REFERENCE_ARM}, paired by seed."
     return (
         f"Normalized entropy (log loss over the entropy of the evaluated split's click rate; lower "
-        f"is better) against training examples seen; data: {data}. Lines: mean over {count} "
-        "seed(s); bands: range between seeds. Bottom: change relative to "
-        f"`{REFERENCE_ARM}`, paired by seed. The vertical scale is chosen after the first tenth of "
-        "training; higher values before it leave the panel."
+        f"is better) against training examples seen; data: {data}. Lines: mean over "
+        f"{style.counted(seeds, 'seed')}{bands}."
+        + (bottom if any(panel.compared for panel in panels) else "")
+        + _coincidences(panels)
+        + " The vertical scale is chosen after the first tenth of training; higher values before "
+        "it leave the panel." + explain_origins(rows)
     )
+
+
+def _coincidences(panels: list[Panel]) -> str:
+    """Return a sentence for each group of arms whose curves hide one another."""
+    where: dict[tuple[str, ...], list[int]] = {}
+    for number, panel in enumerate(panels, start=1):
+        for group in panel.coincident:
+            where.setdefault(group, []).append(number)
+    text = ""
+    for group, numbers in where.items():
+        hidden = ", ".join(group[:-2]) + (" and " if group[:-2] else "") + group[-2]
+        text += f" {group[-1]} coincides with {hidden}"
+        if len(numbers) < sum(set(group) <= set(panel.curves) for panel in panels):
+            places = ", ".join(map(str, numbers))
+            text += f" in panel{'s' if len(numbers) > 1 else ''} {places} from the left"
+        text += "."
+    return text
 
 
 def table(rows: Rows) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import platform
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -15,11 +16,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from erase_core.bench.records import write_atomically
+from figures.citation import BIBTEX
 from figures.rows import Rows
 from figures.style import dataset_kind
-
-BIBTEX_KEYS = ("shang2026erase", "erase_repro")
-"""The paper and this package, as README and CITATION.cff cite them."""
 
 _PACKAGES = ("matplotlib", "seaborn", "pandas", "numpy")
 _UNDATED: dict[str, dict[str, None]] = {
@@ -43,14 +42,14 @@ def save(
         "figure": name,
         "caption": caption,
         "data": kinds,
-        "command": " ".join(command),
+        "command": shlex.join(command),
         "rows": [asdict(source) for source in rows.sources],
         "skipped_runs": dict(rows.skipped),
         "commits": sorted(set(rows.frame["commit"])),
         "devices": sorted(set(rows.frame["device"])),
         "torch": sorted(set(rows.frame["torch"])),
         "versions": {"python": platform.python_version()} | {p: version(p) for p in _PACKAGES},
-        "bibtex": list(BIBTEX_KEYS),
+        "bibtex": BIBTEX,
         "sha256": {
             f"{name}.{suffix}": hashlib.sha256(content).hexdigest()
             for suffix, content in contents.items()

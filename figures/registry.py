@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from figures import normalized_entropy, throughput
 from figures.provenance import save
-from figures.rows import Experiment, Rows, load
+from figures.rows import Experiment, Rows, load, portable
 from figures.style import styled
 
 DATA = Path(__file__).with_name("data")
@@ -67,7 +67,7 @@ def make(
     out: Path,
     files: Sequence[Path] = (),
     runs: Path | None = None,
-    command: Sequence[str] = (),
+    command: Sequence[str] | None = None,
 ) -> list[Path]:
     """Draw a figure into a directory; return the paths of its PDF, SVG, PNG and sidecar.
 
@@ -76,13 +76,24 @@ def make(
         out: directory, made if absent.
         files: CSVs of rows; the committed reference rows by default.
         runs: directory with a user's runs, drawn beside them.
-        command: how to make it again, for the sidecar.
+        command: how to make it again, for the sidecar; by default the equivalent command line, to
+            be given in the project's directory.
 
     Raises:
         RowsError: there are no rows, or they are not as expected. Then nothing is written.
     """
     spec = FIGURES[name]
     rows = spec.rows(files, runs)
+    if command is None:
+        command = _command(name, out, files, runs)
     with styled():
         figure = spec.draw(rows)
         return save(figure, name.replace("-", "_"), spec.caption(rows), rows, command, out)
+
+
+def _command(name: str, out: Path, files: Sequence[Path], runs: Path | None) -> list[str]:
+    words = ["python", "-m", "figures", name]
+    for option, paths in (("--rows", files), ("--runs", () if runs is None else (runs,))):
+        if paths:
+            words += [option, *(portable(path.resolve()) for path in paths)]
+    return [*words, "--out", portable(out.resolve())]

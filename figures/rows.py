@@ -12,9 +12,11 @@ from pathlib import Path
 import pandas as pd
 
 from erase_core.bench import records
+from erase_core.bench.environment import UNKNOWN
 from figures.errors import EmptyRowsError, MissingColumnError, MissingRowsError, RowsError
 
 REFERENCE, OWN = "reference", "own run"
+_DIRTY = "-dirty"
 ORIGIN, SOURCE = "origin", "source"
 """Columns added to what is read: reference or own run, and the file that a row comes from."""
 
@@ -45,12 +47,14 @@ class Source:
         sha256: of its bytes.
         count: number of rows.
         commits: the commits that its rows name.
+        dirty: whether it was measured on files that differ from the commit; None if not known.
     """
 
     file: str
     sha256: str
     count: int
     commits: tuple[str, ...]
+    dirty: bool | None
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def load(experiment: Experiment, files: Sequence[Path], runs: Path | None = None
     for directory in runs_of(experiment, runs) if runs is not None else ():
         content, reason = rows_of_run(directory)
         if content is None:
-            skipped[_portable(directory)] = reason
+            skipped[portable(directory)] = reason
         else:
             path = directory / records.ROWS
             parts.append(_read(experiment, path, content, OWN, sources))
@@ -123,12 +127,22 @@ def _read(
         frame[column] = _numbers(frame[column], path)
     commits = tuple(sorted(set(frame["commit"])))
     digest = hashlib.sha256(content).hexdigest()
-    name = _portable(path)
-    sources.append(Source(name, digest, len(frame), commits))
+    name = portable(path)
+    sources.append(Source(name, digest, len(frame), commits, _dirty(path, origin, commits)))
     return frame.assign(**{ORIGIN: origin, SOURCE: name})
 
 
-def _portable(path: Path) -> str:
+def _dirty(path: Path, origin: str, commits: Sequence[str]) -> bool | None:
+    """Return what an own run's sidecar says, or for other rows what their commits say."""
+    if origin == OWN:
+        stated = records.read(path.parent).get("dirty")
+        return stated if isinstance(stated, bool) else None
+    if any(commit.endswith(_DIRTY) for commit in commits):
+        return True
+    return None if {UNKNOWN, ""} & set(commits) else False
+
+
+def portable(path: Path) -> str:
     """Return a path as seen from the project, if it lies there: the same on every host."""
     project = Path(__file__).resolve().parents[1]
     resolved = path.resolve()
@@ -174,3 +188,13 @@ def rows_of_run(directory: Path) -> tuple[bytes | None, str]:
             "run it again, or pass it by --rows"
         )
     return content, ""
+
+
+def explain_origins(rows: Rows) -> str:
+    """Return a caption's sentence that tells own runs from reference rows; "" without own runs."""
+    origins = rows.frame[ORIGIN]
+    if OWN not in set(origins):
+        return ""
+    files = dict.fromkeys(rows.frame.loc[origins == REFERENCE, SOURCE])
+    others = f"the others show the reference rows in {', '.join(files)}" if files else "as all do"
+    return f' Panels headed "{OWN}" show complete runs of the reader\'s own; {others}.'

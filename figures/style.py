@@ -20,6 +20,12 @@ from matplotlib.lines import Line2D
 COLUMN_WIDTH = 3.3
 """Inches: one column of a two-column paper."""
 
+_LEGEND_MARGIN = 0.02
+"""Of the figure's width, free on either side of the legend."""
+
+_LABEL_GAP = 2.0
+"""Points between neighbouring tick labels."""
+
 _STYLE_FILE = Path(__file__).with_name("erase.mplstyle")
 
 
@@ -103,12 +109,59 @@ def share_scale(axes: Sequence[Axes], groups: Sequence[Hashable]) -> None:
         labelled.add(group)
 
 
+def no_comparison(axes: Axes, arms: Iterable[str], reference: str) -> None:
+    """Write into a panel of ratios to a reference arm why it is empty, and take its scale away.
+
+    The horizontal axis keeps its numbers: they belong to the panel above it too.
+    """
+    arms = set(arms)
+    if reference not in arms:
+        reason = f"no {reference} run"
+    elif arms == {reference}:
+        reason = f"{reference} alone"
+    else:
+        reason = f"nothing pairs with {reference}"
+    axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center")
+    axes.set_yticks([])
+    axes.tick_params(bottom=False)
+    axes.grid(visible=False)
+
+
+def thin_labels(figure: Figure, axes: Iterable[Axes]) -> None:
+    """Keep every horizontal tick, and those labels that do not overlap the next to their right.
+
+    Call it last: it lays the figure out to measure.
+    """
+    figure.draw_without_rendering()
+    gap = _LABEL_GAP / 72 * figure.dpi
+    for one in axes:
+        labels, edge = [], float("inf")
+        for label in reversed(one.get_xticklabels()):
+            box = label.get_window_extent()
+            fits = box.x1 + gap <= edge
+            labels.append(label.get_text() if fits else "")
+            edge = box.x0 if fits else edge
+        one.set_xticks(one.get_xticks(), labels[::-1])
+
+
 def legend(figure: Figure, arms: dict[str, Look], extra: Iterable[Line2D] = ()) -> None:
-    """Put one legend of the arms below all panels."""
+    """Put one legend of the arms below all panels, in as few rows as the figure's width allows."""
     handles = [Line2D([], [], label=arm, **look.line) for arm, look in arms.items()]
     handles += list(extra)
-    per_row = 3 if figure.get_figwidth() <= COLUMN_WIDTH else 6
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(per_row, len(handles)))
+    room = figure.bbox.width * (1 - 2 * _LEGEND_MARGIN)
+    for rows in range(1, len(handles) + 1):
+        columns = -(-len(handles) // rows)
+        box = figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+        if columns == 1 or box.get_window_extent().width <= room:
+            return
+        box.remove()
+
+
+def counted(counts: Iterable[int], thing: str) -> str:
+    """Return a count or the range of several with its noun: "1 seed", "3 seeds", "1–3 seeds"."""
+    counts = sorted(set(counts))
+    number = "–".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"{number} {thing}" + ("" if counts[-1] == 1 else "s")
 
 
 def device_label(device: str) -> str:

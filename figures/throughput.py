@@ -18,7 +18,7 @@ from matplotlib.ticker import (
 from erase_core.bench import Interval, Summary, ratio, summarize
 from figures import style
 from figures.errors import DuplicateRowsError, UnitsError
-from figures.rows import ORIGIN, OWN, SOURCE, Experiment, Rows
+from figures.rows import ORIGIN, OWN, SOURCE, Experiment, Rows, explain_origins
 
 REFERENCE_ARM = "baseline"
 _PANEL = (ORIGIN, "device", "dataset", "model", "blocks", "width", "precision")
@@ -87,6 +87,11 @@ class Panel:
     width: int | None
     precision: str
     points: tuple[Point, ...]
+
+    @property
+    def compared(self) -> bool:
+        """Whether some arm has a ratio to the reference arm."""
+        return any(point.ratio for point in self.points if point.arm != REFERENCE_ARM)
 
     @property
     def model_label(self) -> str:
@@ -166,10 +171,13 @@ def draw(rows: Rows) -> Figure:
         _finish(speeds[index], ratios[index], panel, batches)
     speeds[0].set_ylabel("examples / s")
     ratios[0].set_ylabel(f"speed relative to {REFERENCE_ARM}")
+    figure.align_ylabels([speeds[0], ratios[0]])
     scales = [(panel.origin, panel.device) for panel in columns]
     style.share_scale(speeds, scales)
-    style.share_scale(ratios, scales)
+    compared = [index for index, panel in enumerate(columns) if panel.compared]
+    style.share_scale([ratios[i] for i in compared], [scales[i] for i in compared])
     style.legend(figure, arms)
+    style.thin_labels(figure, ratios)
     return figure
 
 
@@ -225,11 +233,13 @@ def _finish(speeds: Axes, ratios: Axes, panel: Panel, batches: list[int]) -> Non
         speeds.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
         speeds.yaxis.set_minor_locator(NullLocator())
     speeds.yaxis.set_major_formatter(EngFormatter(sep=""))
-    ratios.axhline(1, color="black", linewidth=0.6)
+    if panel.compared:
+        ratios.axhline(1, color="black", linewidth=0.6)
+    else:
+        style.no_comparison(ratios, (point.arm for point in panel.points), REFERENCE_ARM)
     ratios.set_xscale("log", base=2)
     ratios.set_xlabel("batch size")
-    step = -(-len(batches) // 5)
-    ratios.xaxis.set_major_locator(FixedLocator(batches[::-1][::step][::-1]))
+    ratios.xaxis.set_major_locator(FixedLocator(batches))
     ratios.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     ratios.xaxis.set_minor_locator(NullLocator())
     ratios.set_xlim(batches[0] / 1.6, batches[-1] * 1.6)
@@ -245,12 +255,36 @@ def caption(rows: Rows) -> str:
     data = ", ".join(dict.fromkeys(style.dataset_label(panel.dataset) for panel in panels))
     devices = ", ".join(dict.fromkeys(panel.device for panel in panels))
     windows = sorted({p.summary.samples for panel in panels for p in panel.points if p.summary})
-    count = "–".join(str(n) for n in dict.fromkeys((windows[0], windows[-1]))) if windows else "0"
     return (
         f"Training throughput against batch size on {devices}; batches of {data} data resident on "
-        f"the device. Top: median over {count} windows. Bottom: ratio of the medians to "
-        f"`{REFERENCE_ARM}` with 95 % percentile-bootstrap interval, paired by window (arms are "
-        "interleaved in one process). A broken line was not measured there; OOM: out of memory."
+        f"the device. Top: median over {style.counted(windows or [0], 'window')}."
+        + _pooling(rows.frame)
+        + (_pairing(rows.frame) if any(panel.compared for panel in panels) else "")
+        + " A broken line was not measured there; OOM: out of memory."
+        + explain_origins(rows)
+    )
+
+
+def _pooling(frame: pd.DataFrame) -> str:
+    """Return a sentence where the windows of a point come from several runs, else nothing."""
+    measured = frame[frame["window"].notna()]
+    runs = measured.groupby([*_CELL, "arm"], dropna=False)[SOURCE].nunique().max()
+    return f" Windows of up to {runs} runs of the same cell are pooled." if runs > 1 else ""
+
+
+def _pairing(frame: pd.DataFrame) -> str:
+    """Return a sentence on the ratios; their arms were interleaved if all windows say so.
+
+    Rows stand in the order of measurement. Arms that were measured one after the other begin again
+    with window 0; arms that took turns never go back.
+    """
+    runs = frame[frame["window"].notna()].groupby([*_CELL, SOURCE], dropna=False)
+    paired = [run for _, run in runs if run["arm"].nunique() > 1]
+    together = all(run["window"].is_monotonic_increasing for run in paired)
+    return (
+        f" Bottom: ratio of the medians to {REFERENCE_ARM} with 95 % percentile-bootstrap "
+        "interval, paired by window of the same run"
+        + (" (arms are interleaved in one process)." if together else ".")
     )
 
 

@@ -52,10 +52,3 @@ def test_the_readme_tells_of_every_schedule_and_notebook():
     assert [name for name in LADDER if f"`{name}`" not in readme] == []
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
     assert [path.name for path in notebooks if f"(notebooks/{path.name})" not in readme] == []
-
-
-def test_bibtex_keys_are_those_of_the_figures_sidecars():
-    from figures.provenance import BIBTEX_KEYS
-
-    for key in BIBTEX_KEYS:
-        assert f"{{{key}," in text("README.md")

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
+from matplotlib.lines import Line2D
 
 import figures
 from erase_core.bench import RunRecord, records
 from erase_core.bench.throughput import COLUMNS as THROUGHPUT
 from erase_core.ctr.experiment import COLUMNS as ENTROPY
 from figures import FIGURES, make, normalized_entropy, style, throughput
-from figures.__main__ import main
+from figures.__main__ import _parser, main
+from figures.citation import BIBTEX
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -132,7 +134,8 @@ def test_a_figure_in_three_formats_with_its_provenance(tmp_path, csvs, name):
     assert source["sha256"] == hashlib.sha256(csvs[name].read_bytes()).hexdigest()
     assert source["commits"] == sidecar["commits"] == ["0123456789ab"]
     assert sidecar["command"] == f"python -m figures {name}"
-    assert sidecar["bibtex"] == ["shang2026erase", "erase_repro"]
+    assert sidecar["bibtex"] == BIBTEX
+    assert source["dirty"] is False
     assert sidecar["data"] == (["synthetic"] if name == "throughput" else ["sample"])
     assert ("synthetic" if name == "throughput" else "Criteo (sample)") in sidecar["caption"]
     height, width = imread(paths[2]).shape[:2]
@@ -244,10 +247,10 @@ def test_unlike_rows_never_share_a_panel(tmp_path, other):
     assert "synthetic" in second
 
 
-def record_run(directory, rows, error=None):
+def record_run(directory, rows, error=None, experiment="throughput", columns=THROUGHPUT):
     try:
-        with RunRecord(directory, "throughput", {}) as record:
-            record.write_rows(rows, THROUGHPUT)
+        with RunRecord(directory, experiment, {}) as record:
+            record.write_rows(rows, columns)
             if error is not None:
                 raise error
     except (RuntimeError, MemoryError):
@@ -412,3 +415,187 @@ def test_committed_reference_rows_can_be_drawn(tmp_path):
         pytest.skip("figures/data has no reference rows")
     for name in present:
         assert make(name, tmp_path)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+def test_the_legend_lies_inside_the_figure(columns):
+    with style.styled():
+        figure, *_ = style.panels(columns)
+        levels = [Line2D([], [], label=label) for label in ("Bayes optimum", "logistic regression")]
+        style.legend(figure, style.ARMS, levels)
+        figure.draw_without_rendering()
+        (box,) = (legend.get_window_extent() for legend in figure.legends)
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+    assert len(figure.legends[0].texts) == len(style.ARMS) + len(levels)
+
+
+def remarks(figure):
+    """Texts and vertical ticks of the lower panel of a figure with one column."""
+    lower = figure.axes[1]
+    return [text.get_text() for text in lower.texts], list(lower.get_yticks())
+
+
+@pytest.mark.parametrize(
+    ("arms", "remark"),
+    [
+        (("detached", "early"), "no baseline run"),
+        (("baseline",), "baseline alone"),
+    ],
+)
+def test_an_empty_lower_panel_says_why(tmp_path, arms, remark):
+    rows = [throughput_row(arm=arm, window=w) for w in range(3) for arm in arms]
+    path = write(tmp_path / "throughput.csv", rows, THROUGHPUT)
+    assert remarks(drawn("throughput", path)) == ([remark], [])
+    assert "Bottom" not in caption("throughput", path)
+    rows = [entropy_row(arm=arm, examples_seen=seen) for arm in arms for seen in (10, 20)]
+    path = write(tmp_path / "normalized_entropy.csv", rows, ENTROPY)
+    assert remarks(drawn("normalized-entropy", path)) == ([remark], [])
+    assert "Bottom" not in caption("normalized-entropy", path)
+
+
+def test_a_baseline_of_other_seeds_is_not_compared_with(tmp_path):
+    rows = [entropy_row(), entropy_row(arm="early", seed=1)]
+    path = write(tmp_path / "rows.csv", rows, ENTROPY)
+    assert remarks(drawn("normalized-entropy", path)) == (["nothing pairs with baseline"], [])
+
+
+def test_a_lower_panel_with_ratios_has_no_remark(csvs):
+    for name, path in csvs.items():
+        texts, ticks = remarks(drawn(name, path))
+        assert not texts
+        assert ticks
+
+
+def caption(name, path=None, runs=None):
+    spec = FIGURES[name]
+    return spec.caption(spec.rows([path] if path else [], runs))
+
+
+def test_the_caption_names_arms_whose_curves_hide_one_another(tmp_path, entropies):
+    assert "coincide" not in caption("normalized-entropy", entropies)
+    rows = entropy_rows()
+    rows += [
+        row | {"arm": arm}
+        for row in rows
+        for arm in ("early", "erase-threaded")
+        if row["arm"] == "detached"
+    ]
+    path = write(tmp_path / "rows.csv", rows, ENTROPY)
+    expected = " erase-threaded coincides with detached and early."
+    assert expected in caption("normalized-entropy", path)
+    other = [row | {"dataset": "criteo-full"} for row in rows]
+    for row in other:
+        if row["arm"] == "erase-threaded":
+            row["normalized_entropy"] += 1e-6
+    path = write(tmp_path / "rows.csv", rows + other, ENTROPY)
+    text = caption("normalized-entropy", path)
+    assert " early coincides with detached in panel 1 from the left." in text
+    assert " erase-threaded coincides with detached and early in panel 2 from the left." in text
+
+
+def labelled(batches, tmp_path):
+    rows = [throughput_row(batch_size=b, window=w) for b in batches for w in range(2)]
+    rows += [row | {"arm": "early"} for row in rows]
+    path = write(tmp_path / "rows.csv", rows, THROUGHPUT)
+    figure = drawn("throughput", path)
+    figure.draw_without_rendering()
+    lower = figure.axes[1]
+    assert list(lower.get_xticks()) == batches
+    labels = [label for label in lower.get_xticklabels() if label.get_text()]
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(one.x1 < other.x0 for one, other in zip(boxes, boxes[1:], strict=False))
+    return [label.get_text() for label in labels]
+
+
+def test_batch_sizes_are_labelled_where_labels_do_not_overlap(tmp_path):
+    assert labelled([256, 1024, 4096, 16384, 32768, 65536], tmp_path) == [
+        *("256", "1k", "4k", "16k", "32k", "64k")
+    ]
+    crowded = labelled([2**n for n in range(4, 25)], tmp_path)
+    assert 5 < len(crowded) < 21
+    assert crowded[-1] == "16384k"
+
+
+def test_the_rows_of_panels_share_a_line_of_labels(csvs):
+    for name, path in csvs.items():
+        figure = drawn(name, path)
+        with style.styled():
+            figure.draw_without_rendering()
+        labels = [axes.yaxis.label.get_window_extent() for axes in figure.axes[:2]]
+        assert labels[0].x1 == pytest.approx(labels[1].x1, abs=0.5)
+
+
+def test_the_command_is_recorded_also_where_none_is_given(tmp_path, speeds):
+    runs = tmp_path / "my runs"
+    record_run(runs / "a", throughput_rows())
+    *_, path = make("throughput", tmp_path / "out", [speeds], runs)
+    assert json.loads(path.read_text())["command"] == (
+        f"python -m figures throughput --rows {speeds} --runs '{runs}' --out {tmp_path / 'out'}"
+    )
+    out = PROJECT / "runs" / "x"
+    assert figures.registry._command("throughput", out, [], None)[-2:] == ["--out", "runs/x"]
+
+
+def test_the_readme_cites_as_the_sidecars_do():
+    readme = (PROJECT / "README.md").read_text()
+    assert [key for key, entry in BIBTEX.items() if entry not in readme] == []
+    assert all(entry.splitlines()[0].endswith(f"{{{key},") for key, entry in BIBTEX.items())
+
+
+@pytest.mark.parametrize(
+    ("commit", "dirty"), [("0123456789ab", False), ("0123456789ab-dirty", True), ("unknown", None)]
+)
+def test_a_source_says_whether_its_files_were_changed(tmp_path, monkeypatch, commit, dirty):
+    path = write(tmp_path / "rows.csv", [throughput_row(commit=commit)], THROUGHPUT)
+    assert FIGURES["throughput"].rows([path]).sources[0].dirty is dirty
+    monkeypatch.setattr(records, "commit", lambda: (commit, dirty))
+    record_run(tmp_path / "runs" / "a", throughput_rows())
+    (own,) = figures.rows.load(throughput.EXPERIMENT, [], tmp_path / "runs").sources
+    assert own.dirty is dirty
+
+
+def test_captions_explain_own_runs_and_count_in_words(tmp_path, csvs):
+    for name, path in csvs.items():
+        text = caption(name, path)
+        assert "`" not in text
+        assert "own run" not in text
+        assert "(s)" not in text
+    assert "mean over 2 seeds; bands" in caption("normalized-entropy", csvs["normalized-entropy"])
+    path = write(tmp_path / "one.csv", [entropy_row()], ENTROPY)
+    assert "mean over 1 seed." in caption("normalized-entropy", path)
+    record_run(tmp_path / "runs" / "a", throughput_rows())
+    record_run(tmp_path / "runs" / "b", entropy_rows(), None, "normalized_entropy", ENTROPY)
+    for name, path in csvs.items():
+        text = caption(name, path, tmp_path / "runs")
+        assert 'Panels headed "own run" show complete runs of the reader\'s own;' in text
+        assert f"; the others show the reference rows in {path}." in text
+
+
+def test_the_throughput_caption_claims_pooling_and_interleaving_only_where_true(tmp_path, speeds):
+    assert "interleaved" in caption("throughput", speeds)
+    assert "pooled" not in caption("throughput", speeds)
+    record_run(tmp_path / "runs" / "a", throughput_rows())
+    assert "pooled" not in caption("throughput", speeds, tmp_path / "runs")
+    record_run(tmp_path / "runs" / "b", throughput_rows())
+    assert "of up to 2 runs of the same cell are pooled" in caption(
+        "throughput", speeds, tmp_path / "runs"
+    )
+    rows = [throughput_row(arm=arm, window=w) for arm in ("baseline", "early") for w in range(3)]
+    path = write(tmp_path / "rows.csv", rows, THROUGHPUT)
+    assert "interleaved" not in caption("throughput", path)
+    assert "paired by window" in caption("throughput", path)
+
+
+def test_a_reader_that_goes_away_is_no_error(speeds):
+    command = [sys.executable, "-m", "figures", "table", "throughput", "--rows", str(speeds)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=PROJECT, text=True, **pipes) as program:
+        program.stdout.close()
+        assert program.stderr.read() == ""
+        assert program.wait(timeout=120) == 141
+
+
+def test_figures_go_to_the_project_whichever_the_current_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert _parser().parse_args(["all"]).out == PROJECT / "figures"
