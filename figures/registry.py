@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
-from figures import normalized_entropy, throughput
+from figures import curves, normalized_entropy, speeds, throughput
 from figures.provenance import save
 from figures.rows import Experiment, Rows, load, portable
 from figures.style import styled
@@ -53,10 +53,10 @@ class FigureSpec:
 
 FIGURES: Mapping[str, FigureSpec] = MappingProxyType(
     {
-        name: FigureSpec(name, module.EXPERIMENT, module.draw, module.caption, module.table)
-        for name, module in (
-            ("throughput", throughput),
-            ("normalized-entropy", normalized_entropy),
+        name: FigureSpec(name, rows.EXPERIMENT, module.draw, module.caption, module.table)
+        for name, rows, module in (
+            ("throughput", speeds, throughput),
+            ("normalized-entropy", curves, normalized_entropy),
         )
     }
 )

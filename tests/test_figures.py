@@ -14,7 +14,7 @@ import figures
 from erase_core.bench import RunRecord, records
 from erase_core.bench.throughput import COLUMNS as THROUGHPUT
 from erase_core.ctr.experiment import COLUMNS as ENTROPY
-from figures import FIGURES, make, normalized_entropy, style, throughput
+from figures import FIGURES, make, style
 from figures.__main__ import _parser, main
 from figures.citation import BIBTEX
 
@@ -170,7 +170,7 @@ def test_regenerated_in_another_process_the_bytes_are_the_same(tmp_path, csvs, n
 
 
 def test_throughput_is_summarised_by_arm_and_batch_size(speeds):
-    (panel,) = throughput.summarize_rows(FIGURES["throughput"].rows([speeds]))
+    (panel,) = figures.speeds.summarize_rows(FIGURES["throughput"].rows([speeds]))
     points = {(point.batch_size, point.arm): point for point in panel.points}
     assert set(points) == {(b, "baseline") for b in (512, 1024, 2048)} | {
         (512, "early"),
@@ -209,7 +209,7 @@ def test_at_a_single_batch_size_arms_stand_side_by_side(tmp_path):
 
 
 def test_curves_bands_and_levels_of_normalized_entropy(entropies):
-    (panel,) = normalized_entropy.summarize_rows(FIGURES["normalized-entropy"].rows([entropies]))
+    (panel,) = figures.curves.summarize_rows(FIGURES["normalized-entropy"].rows([entropies]))
     assert panel.split == "test"  # of the two it has more evaluations
     assert panel.levels == {"Bayes optimum": 0.80, "logistic regression": 0.851}
     assert panel.relative("detached").to_numpy() == pytest.approx(1.0)
@@ -265,7 +265,10 @@ def test_own_runs_stand_beside_the_reference_if_complete(tmp_path, speeds):
     with RunRecord(runs / "d", "another", {}):
         pass
     rows = FIGURES["throughput"].rows([speeds], runs)
-    assert [panel.origin for panel in throughput.summarize_rows(rows)] == ["reference", "own run"]
+    assert [panel.origin for panel in figures.speeds.summarize_rows(rows)] == [
+        "reference",
+        "own run",
+    ]
     assert len(rows.sources) == 2
     assert rows.skipped == {(runs / "b").as_posix(): "failed: RuntimeError: broken"}
     with style.styled():
@@ -277,14 +280,16 @@ def test_a_cell_in_which_nothing_fits_is_labelled(tmp_path):
     empty = [throughput_row(window="", step_time_us="", batch_size=1 << 20)]
     record_run(tmp_path / "fits", throughput_rows())
     record_run(tmp_path / "full", empty, MemoryError())
-    rows = throughput.summarize_rows(figures.rows.load(throughput.EXPERIMENT, [], tmp_path))
-    assert rows[0].points[-1] == throughput.Point("baseline", 1 << 20, None, None)
+    rows = figures.speeds.summarize_rows(figures.rows.load(figures.speeds.EXPERIMENT, [], tmp_path))
+    assert rows[0].points[-1] == figures.speeds.Point("baseline", 1 << 20, None, None)
 
 
 def test_windows_of_different_runs_are_not_paired(tmp_path):
     record_run(tmp_path / "a", [throughput_row(window=w) for w in range(3)])
     record_run(tmp_path / "b", [throughput_row(window=w, arm="early") for w in range(3)])
-    (panel,) = throughput.summarize_rows(figures.rows.load(throughput.EXPERIMENT, [], tmp_path))
+    (panel,) = figures.speeds.summarize_rows(
+        figures.rows.load(figures.speeds.EXPERIMENT, [], tmp_path)
+    )
     assert {point.arm: point.ratio for point in panel.points}["early"] is None
 
 
@@ -293,7 +298,7 @@ def test_rows_changed_after_the_run_are_refused(tmp_path):
     with (tmp_path / "a" / "rows.csv").open("a") as file:
         file.write("\n")
     with pytest.raises(figures.RowsError, match="SHA-256"):
-        figures.rows.load(throughput.EXPERIMENT, [], tmp_path)
+        figures.rows.load(figures.speeds.EXPERIMENT, [], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +362,7 @@ def test_missing_rows_are_named(tmp_path):
     with pytest.raises(figures.MissingRowsError, match="not a directory"):
         FIGURES["throughput"].rows([], tmp_path / "runs")
     with pytest.raises(figures.MissingRowsError, match="--runs"):
-        figures.rows.load(throughput.EXPERIMENT, [], tmp_path)
+        figures.rows.load(figures.speeds.EXPERIMENT, [], tmp_path)
 
 
 def test_an_empty_file_is_no_csv(tmp_path):
@@ -551,7 +556,7 @@ def test_a_source_says_whether_its_files_were_changed(tmp_path, monkeypatch, com
     assert FIGURES["throughput"].rows([path]).sources[0].dirty is dirty
     monkeypatch.setattr(records, "commit", lambda: (commit, dirty))
     record_run(tmp_path / "runs" / "a", throughput_rows())
-    (own,) = figures.rows.load(throughput.EXPERIMENT, [], tmp_path / "runs").sources
+    (own,) = figures.rows.load(figures.speeds.EXPERIMENT, [], tmp_path / "runs").sources
     assert own.dirty is dirty
 
 
