@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from notebooks.grid import RAW_KINDS, RUNS, load_plan
-from notebooks.run import command
+from notebooks.run import LOG, command
 
 raw = {kind: config[kind] for kind in RAW_KINDS if kind in config}
 plan = load_plan(config.get("profile", "smoke"), Path(config.get("runs", RUNS)), raw)
@@ -26,9 +26,11 @@ def names(found):
     return "|".join(map(re.escape, found)) or "(?!)"
 
 
+# All, not only the report: what was deleted by hand is made again.
 rule all:
     input:
         plan.report,
+        [f"{cell.directory}/run.json" for cell in plan.all_cells],
 
 
 rule dataset:
@@ -50,7 +52,7 @@ rule cell:
     output:
         f"{plan.root}/{{cell}}/run.json",
     log:
-        f"{plan.root}/{{cell}}/log.txt",
+        f"{plan.root}/{{cell}}/{LOG}",
     wildcard_constraints:
         cell=names(cell.name for cell in plan.cells),
     message:
@@ -71,7 +73,7 @@ use rule cell as figures with:
     output:
         f"{plan.root}/figures/run.json",
     log:
-        f"{plan.root}/figures/log.txt",
+        f"{plan.root}/figures/{LOG}",
     message:
         "figures"
     params:

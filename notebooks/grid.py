@@ -33,7 +33,7 @@ class Cell:
     Attributes:
         name: experiment and position in the grid, unique in the profile; its path under the root.
         notebook: which is run.
-        parameters: what it is given.
+        parameters: all that the notebook has, defaults included: they identify the run.
         directory: where it leaves its rows, its sidecar and the executed notebook.
         dataset: the dataset that it reads, if any.
         alone: whether nothing else may run beside it.
@@ -97,7 +97,8 @@ def load_plan(profile: str, runs: Path = RUNS, sources: Mapping[str, object] | N
 
     Raises:
         ParameterError: an unknown key, a wrong type, an unknown notebook or dataset, a parameter
-            that the notebook does not have or refuses, a raw file that is missing.
+            that the notebook does not have or refuses, a raw file that is missing or that no
+            dataset of the profile is made from.
     """
     path = Path(profile) if profile.endswith((".yaml", ".yml")) else PROFILES / f"{profile}.yaml"
     if not path.is_file():
@@ -107,6 +108,7 @@ def load_plan(profile: str, runs: Path = RUNS, sources: Mapping[str, object] | N
         config = from_parameters(ProfileConfig, from_file(path))
         # Absolute: the kernel's directory is the notebook's.
         root = (runs / path.stem).resolve()
+        _refuse_unused(sources or {}, config)
         datasets = {
             name: _dataset(name, body, root, sources or {})
             for name, body in config.datasets.items()
@@ -147,6 +149,25 @@ def parse_sources(pairs: Sequence[str]) -> dict[str, str]:
     return sources
 
 
+def _kinds(datasets: Mapping[str, object]) -> set[object]:
+    return {body.get("kind") for body in datasets.values() if isinstance(body, Mapping)}
+
+
+def _refuse_unused(sources: Mapping[str, object], config: ProfileConfig) -> None:
+    for kind, raw in sources.items():
+        if kind in _kinds(config.datasets):
+            continue
+        takers = [
+            path.stem
+            for path in sorted(PROFILES.glob("*.yaml"))
+            if kind in _kinds(from_file(path).get("datasets", {}))
+        ]
+        raise ParameterError(
+            f"the profile takes no {kind}={raw}: no dataset of it is made from that. "
+            f"Profiles that take {kind}=PATH: {', '.join(takers)}."
+        )
+
+
 def _unique(names: list[str], path: Path) -> None:
     for name in names:
         if names.count(name) > 1:
@@ -183,7 +204,7 @@ def _cells(name: str, body: object, root: Path, datasets: Mapping[str, Dataset])
             # Not prepared yet: any directory stands for it in the check.
             parameters[DATASET] = str(ROOT)
         try:
-            notebook.resolve(parameters)
+            parameters = notebook.resolve(parameters)
         except ParameterError as error:
             raise ParameterError(f"experiments.{name}, cell {label}: {error}") from error
         if dataset is not None:
@@ -221,8 +242,7 @@ def _label(axis: str, label: object) -> str:
 def _figures(names: tuple[str, ...], root: Path) -> Cell | None:
     if not names:
         return None
-    parameters = {"figures": list(names), "runs": str(root)}
-    load("figures").resolve(parameters)
+    parameters = load("figures").resolve({"figures": list(names), "runs": str(root)})
     return Cell("figures", "figures", parameters, root / "figures", None, False, 600)
 
 

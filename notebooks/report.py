@@ -18,9 +18,11 @@ import nbformat
 from erase_core.bench import ParameterError
 from erase_core.bench.records import SIDECAR, RunRecordError, read, write_atomically
 from notebooks.grid import ROOT, RUNS, Cell, Plan, load_plan, parse_sources
-from notebooks.run import EXECUTED, FAILED
+from notebooks.run import EXECUTED, FAILED, differences, flaw
 
 NOT_RUN = "not run"
+OUTDATED = "outdated"
+"""Complete, but made with other parameters than the plan's."""
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; }
@@ -29,7 +31,7 @@ th, td { border-bottom: 1px solid #8884; padding: .25rem .6rem; text-align: left
 pre { overflow-x: auto; background: #8881; padding: .6rem; font-size: .85rem; }
 img { max-width: 100%; height: auto; background: white; }
 figure { margin: 1.5rem 0; } figcaption { font-size: .9rem; }
-.failed, .oom, .timeout { color: #b00020; font-weight: bold; }
+.failed, .oom, .timeout, .outdated { color: #b00020; font-weight: bold; }
 .anchor-link, .jp-InputPrompt, .jp-OutputPrompt, .prompt { display: none; }
 """
 
@@ -40,7 +42,7 @@ class Outcome:
 
     Attributes:
         cell: which.
-        status: as in run.json, or `NOT_RUN`.
+        status: as in run.json, or `NOT_RUN`, or `OUTDATED`.
         error: what went wrong, empty if nothing did.
         sidecar: run.json, empty if there is none.
     """
@@ -59,7 +61,7 @@ class Outcome:
 
 def outcomes(plan: Plan) -> list[Outcome]:
     """Return how every cell of the plan ended, in the plan's order."""
-    return [_outcome(cell) for cell in plan.all_cells]
+    return [outcome_of(cell) for cell in plan.all_cells]
 
 
 def build(plan: Plan) -> Path:
@@ -83,7 +85,18 @@ def build(plan: Plan) -> Path:
     return plan.report
 
 
-def _outcome(cell: Cell) -> Outcome:
+def is_built(plan: Plan) -> bool:
+    """Whether the report has its page and one for every notebook that was run."""
+    pages = [
+        plan.report.parent / _page_name(cell)
+        for cell in plan.all_cells
+        if any((cell.directory / name).exists() for name in (EXECUTED, FAILED))
+    ]
+    return all(page.exists() for page in (plan.report, *pages))
+
+
+def outcome_of(cell: Cell) -> Outcome:
+    """Return how one cell ended, and whether what it left is still there and the plan's."""
     if not (cell.directory / SIDECAR).exists():
         return Outcome(cell, NOT_RUN, "no record of a run", {})
     try:
@@ -93,9 +106,16 @@ def _outcome(cell: Cell) -> Outcome:
     status, error = str(sidecar["status"]), str(sidecar.get("error") or "")
     if status == "running":  # its process was killed: a live one would hold up this report
         return Outcome(cell, "failed", "was killed while running", sidecar)
-    if status == "complete" and not (cell.directory / EXECUTED).exists():
-        return Outcome(cell, "failed", "was killed before its notebook was saved", sidecar)
+    if status == "complete":
+        if lacking := flaw(cell.directory, sidecar):
+            return Outcome(cell, "failed", lacking, sidecar)
+        if other := differences(sidecar, cell.parameters):
+            return Outcome(cell, OUTDATED, f"was made with {other}", sidecar)
     return Outcome(cell, status, error, sidecar)
+
+
+def _page_name(cell: Cell) -> str:
+    return f"{cell.name.replace('/', '_')}.html"
 
 
 def _notebook_page(cell: Cell, pages: Path) -> str | None:
@@ -108,7 +128,7 @@ def _notebook_page(cell: Cell, pages: Path) -> str | None:
             notebook = nbformat.read(source, as_version=4)
             # The basic template loads nothing from the network.
             content, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
-            page = f"{cell.name.replace('/', '_')}.html"
+            page = _page_name(cell)
             back = '<p><a href="index.html">Report</a></p>'
             write_atomically(pages / page, _page(cell.name, back + content).encode())
             return page
@@ -134,7 +154,7 @@ def _table(ended: Sequence[Outcome], links: dict[str, str | None]) -> str:
             f"<td>{'' if seconds is None else f'{seconds:.1f}'}</td>"
             f"<td>{escape('; '.join(notes))}</td></tr>"
         )
-    head = "<tr><th>cell</th><th>status</th><th>seconds</th><th>notes</th></tr>"
+    head = "<tr><th>cell</th><th>status</th><th>measurement (s)</th><th>notes</th></tr>"
     return f"<table>{head}{''.join(rows)}</table>"
 
 

@@ -2,7 +2,7 @@
 
 DIR/notebook.ipynb   the executed notebook, only if every cell ran
 DIR/failed.ipynb     the notebook up to and including the cell that failed
-DIR/run.json         status and, after a failure, the cell and the error
+DIR/run.json         status, the files of the run and, after a failure, the cell and the error
 """
 
 import argparse
@@ -24,7 +24,15 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
 from erase_core.bench import ParameterError
-from erase_core.bench.records import SIDECAR, Status, mark, read, status_of
+from erase_core.bench.records import (
+    SIDECAR,
+    RunRecordError,
+    Status,
+    mark,
+    read,
+    rows_fault,
+    write_sidecar,
+)
 from notebooks.grid import Cell
 from notebooks.kernel import ENGINE, KernelKilledError
 from notebooks.parameters import (
@@ -38,6 +46,8 @@ from notebooks.parameters import (
 
 EXECUTED = "notebook.ipynb"
 FAILED = "failed.ipynb"
+LOG = "log.txt"
+"""What a run printed, where the caller keeps it."""
 OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError")
 
 
@@ -101,6 +111,8 @@ def run(
             raise NotebookFailedError(f"{spec.name}: {message}", status) from error
         raise
     unfinished.replace(out / EXECUTED)
+    files = {path.name for path in out.iterdir() if path.is_file()} - {SIDECAR, LOG}
+    write_sidecar(out, {**read(out), "files": sorted(files)})
     return out / EXECUTED
 
 
@@ -113,12 +125,37 @@ def command(cell: Cell) -> list[str]:
 
 
 def is_complete(out: Path, parameters: Mapping[str, object]) -> bool:
-    """Whether a directory holds a finished run with these parameters of the notebook."""
-    if not (out / EXECUTED).exists() or status_of(out) != "complete":
+    """Whether a directory holds a finished run, all files there, with these parameters.
+
+    Args:
+        out: the directory.
+        parameters: all that the notebook has, as `NotebookSpec.resolve` returns them.
+    """
+    try:
+        sidecar = read(out)
+    except RunRecordError:
         return False
-    recorded = read(out)["parameters"]
-    return isinstance(recorded, dict) and all(
-        recorded.get(name) == value for name, value in parameters.items()
+    complete = sidecar["status"] == "complete"
+    return complete and not flaw(out, sidecar) and not differences(sidecar, parameters)
+
+
+def flaw(out: Path, sidecar: Mapping[str, Any]) -> str:
+    """Return what a run lacks though its sidecar says complete; empty if nothing."""
+    if not (out / EXECUTED).exists():
+        return "has no executed notebook: killed before it was saved, or removed since"
+    missing = [name for name in sidecar.get("files", ()) if not (out / name).exists()]
+    return f"{missing[0]} is missing" if missing else rows_fault(out, sidecar)
+
+
+def differences(sidecar: Mapping[str, Any], parameters: Mapping[str, object]) -> str:
+    """Return which parameters a run was made with instead of these; empty if with these."""
+    recorded = sidecar.get("parameters")
+    if not isinstance(recorded, dict):
+        return "its parameters are not recorded"
+    return ", ".join(
+        f"{name}={json.dumps(recorded.get(name))} instead of {json.dumps(value)}"
+        for name, value in parameters.items()
+        if name not in recorded or recorded[name] != value
     )
 
 

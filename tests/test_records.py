@@ -92,6 +92,23 @@ def test_a_complete_run_is_not_overwritten_silently(tmp_path):
     assert sidecar(tmp_path)["experiment"] == "y"
 
 
+@pytest.mark.parametrize(
+    ("content", "fault"), [(None, "is missing"), ("arm,time\n", "SHA-256 differs")]
+)
+def test_a_run_without_the_rows_it_wrote_is_not_complete(tmp_path, content, fault):
+    with RunRecord(tmp_path, "x", {}) as record:
+        path = record.write_rows(ROWS)
+    assert records.is_complete(tmp_path)
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    assert not records.is_complete(tmp_path)
+    assert fault in records.rows_fault(tmp_path, records.read(tmp_path))
+    with RunRecord(tmp_path, "y", {}):
+        pass
+    assert sidecar(tmp_path)["experiment"] == "y"
+
+
 @pytest.mark.parametrize("status", ["failed", "running", "oom", "timeout"])
 def test_an_unfinished_run_is_replaced(tmp_path, status):
     records.mark(tmp_path, status, "killed")

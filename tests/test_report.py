@@ -11,7 +11,7 @@ import pytest
 from erase_core.bench import RunRecord
 from erase_core.bench.records import mark
 from notebooks.grid import Cell, Plan
-from notebooks.report import build, main, outcomes
+from notebooks.report import build, is_built, main, outcome_of, outcomes
 from notebooks.reproduce import summary
 from notebooks.run import EXECUTED, FAILED
 
@@ -74,17 +74,42 @@ def test_every_state_is_told_apart(plan):
     for state in ("failed", "oom", "timeout"):
         assert states[state] == (state, f"In [3]: <b>{state}</b>")
     assert states["killed"] == ("failed", "was killed while running")
-    assert states["unsaved"] == ("failed", "was killed before its notebook was saved")
+    assert states["unsaved"][0] == "failed" and "no executed notebook" in states["unsaved"][1]
     assert states["absent"] == ("not run", "no record of a run")
     assert states["broken"][0] == "failed" and "not JSON" in states["broken"][1]
     assert states[""] == ("not run", "no record of a run")  # the figures
+
+
+def test_a_complete_run_is_the_plan_s_by_all_its_parameters_and_its_rows(tmp_path):
+    cell = Cell("x/y", "throughput", {"a": 1, "b": [2]}, tmp_path, None, False, 60)
+    notebook(tmp_path / EXECUTED, "")
+    for recorded, status, error in [
+        ({"a": 1, "b": [2]}, "complete", ""),
+        ({"a": 1, "b": [3]}, "outdated", "was made with b=[3] instead of [2]"),
+        ({"a": 1}, "outdated", "was made with b=null instead of [2]"),
+    ]:
+        with RunRecord(tmp_path, "throughput", recorded, overwrite=True) as record:
+            rows = record.write_rows([{"a": 1}])
+        assert (outcome_of(cell).status, outcome_of(cell).error) == (status, error)
+    rows.write_text("a\n2\n")
+    assert outcome_of(cell).status == "failed"
+    assert "SHA-256 differs" in outcome_of(cell).error
+
+
+def test_a_report_without_one_of_its_pages_is_not_built(plan):
+    assert not is_built(plan)
+    for page in ("index.html", "throughput_complete.html", "throughput_oom.html"):
+        directory = build(plan).parent
+        assert is_built(plan)
+        (directory / page).unlink()
+        assert not is_built(plan)
 
 
 def test_the_page_shows_states_figures_and_environment(plan):
     page = build(plan)
     text = page.read_text(encoding="utf-8")
     assert page == plan.root / "report" / "index.html"
-    assert "1 of 9 cells complete" in text
+    assert "1 of 9 cells complete" in text and "<th>measurement (s)</th>" in text
     assert "What &lt;it&gt; is for" in text and "Speed &lt; light" in text
     assert "&lt;b&gt;oom&lt;/b&gt;" in text and "<b>oom</b>" not in text
     assert "early: out of memory" in text and "baseline: out of memory" not in text
@@ -116,6 +141,8 @@ def test_the_last_lines_say_what_was_done_and_what_failed(plan):
     assert "oom: throughput/oom: In [3]: <b>oom</b>" in lines
     assert lines[-1] == "not run: 2 cells"
     assert not any("throughput/complete" in line for line in lines)
+    lines = summary(plan, outcomes(plan), 90, interrupted=True).splitlines()
+    assert not any(line.startswith(("figures:", "report:")) for line in lines)
 
 
 def test_a_wrong_profile_is_an_error(capsys):

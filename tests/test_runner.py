@@ -94,7 +94,20 @@ def test_runs_with_parameters_in_its_own_directory_and_leaves_one_file(stub, tmp
     assert read(out)["status"] == "complete"
     assert is_complete(out, {"batch_size": 16, "seed": 0})
     assert not is_complete(out, {"batch_size": 32, "seed": 0})
+    assert not is_complete(out, {"batch_size": 16, "seed": 0, "later": None})
     assert not kernels()
+
+
+@pytest.mark.parametrize("name", ["run.json", EXECUTED, "figure.pdf"])
+def test_a_run_is_complete_with_all_its_files_alone(stub, tmp_path, name):
+    spec = stub(RECORD, "pathlib.Path(run_dir, 'figure.pdf').touch()")
+    out = tmp_path / "out"
+    run(spec, out, {}, progress=False)
+    assert is_complete(out, spec.resolve({}))
+    (out / name).unlink()
+    assert not is_complete(out, spec.resolve({}))
+    (out / name).write_text("{")
+    assert is_complete(out, spec.resolve({})) == (name != "run.json")
 
 
 @pytest.mark.parametrize(

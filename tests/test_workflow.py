@@ -5,8 +5,11 @@ import fcntl
 import os
 import re
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,9 @@ import yaml
 from erase_core.bench import ParameterError
 from erase_core.bench.records import read
 from notebooks.grid import PROFILES, load_plan, parse_sources
-from notebooks.reproduce import main
+from notebooks.parameters import load
+from notebooks.progress import Progress
+from notebooks.reproduce import edited_notebooks, main
 from notebooks.run import command
 
 BASE = {
@@ -63,12 +68,8 @@ def test_the_grid_is_the_product_of_its_axes(profile, tmp_path):
         "figures",
     ]
     first, _, quality, figures = plan.all_cells
-    assert first.parameters == {
-        "windows": 2,
-        "device": "cpu",
-        "batch_size": 16,
-        "model_options": {"blocks": 2},
-    }
+    given = {"windows": 2, "device": "cpu", "batch_size": 16, "model_options": {"blocks": 2}}
+    assert first.parameters == load("throughput").resolve(given)  # the defaults, too
     assert first.alone and not quality.alone
     assert quality.dataset is not None
     assert quality.parameters["dataset"] == str(quality.dataset.directory)
@@ -123,6 +124,14 @@ def test_the_command_line_refuses_what_the_plan_refuses(profile, tmp_path, capsy
     assert "Known: " in capsys.readouterr().err
 
 
+def test_a_source_that_the_profile_does_not_take_is_refused(profile, tmp_path, capsys):
+    line = [profile(), "criteo=/nope", "--runs", str(tmp_path / "runs")]
+    assert main(line) == 2
+    error = capsys.readouterr().err
+    assert "test.yaml: the profile takes no criteo=/nope" in error
+    assert "Profiles that take criteo=PATH: full, sample." in error
+
+
 @pytest.mark.parametrize("text", ["criteo", "cryteo=x", "=x"])
 def test_a_source_is_kind_and_path(text):
     with pytest.raises(ParameterError, match="KIND=PATH"):
@@ -134,8 +143,11 @@ def test_every_shipped_profile_is_valid(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     raw = tmp_path / "raw"
     raw.touch()
+    sources = {"criteo": str(raw), "avazu": str(raw)}
     plans = {
-        path.stem: load_plan(path.stem, tmp_path, {"criteo": str(raw), "avazu": str(raw)})
+        path.stem: load_plan(
+            path.stem, tmp_path, sources if path.stem in ("sample", "full") else {}
+        )
         for path in PROFILES.glob("*.yaml")
     }
     assert {"smoke", "gpu", "full"} <= plans.keys()
@@ -167,6 +179,55 @@ def test_two_at_once_refuse_each_other(profile, tmp_path, capsys):
     finally:
         os.close(held)
     assert "is in use" in capsys.readouterr().err
+
+
+def test_edited_notebooks_are_named_with_the_remedy(tmp_path):
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    directory = tmp_path / "notebooks"
+    directory.mkdir()
+    notebook = directory / "a.ipynb"
+    notebook.write_text("{}")
+    assert edited_notebooks(directory) == ""  # no repository
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e@example.org"]
+    for line in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *line], check=True)
+    (directory / "untracked.ipynb").touch()
+    assert edited_notebooks(directory) == ""
+    notebook.write_text("{ }")
+    (warning,) = edited_notebooks(directory).splitlines()
+    assert "a.ipynb" in warning and "git checkout notebooks" in warning
+
+
+LOGGED = """
+total 4
+
+Job 3: quality/tiny
+Job 1: dataset bad
+Job 2: late/cell
+error: bad: 2 rows
+RuleException:
+Error in rule dataset:
+    jobid: 1
+Finished jobid: 3 (Rule: cell)
+1 of 4 steps (25%) done
+Finished jobid: 2 (Rule: cell)
+Finished jobid: 0 (Rule: all)
+"""
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_progress_is_one_line_for_every_job_that_ended(size):
+    endings = {"late/cell": "timeout", "quality/tiny": "complete"}
+    seconds = iter([0, 1, 2, 10, 20, 30])
+    progress = Progress(lambda name: endings[name], lambda: next(seconds))
+    pieces = [LOGGED[start : start + size] for start in range(0, len(LOGGED), size)]
+    assert [line for piece in pieces for line in progress.lines(piece)] == [
+        "error: bad: 2 rows",
+        "[1/3] dataset bad failed after 9 s",
+        "[2/3] quality/tiny 20 s",
+        "[3/3] late/cell timeout after 28 s",
+    ]
 
 
 def reproduce(profile: str, runs: Path) -> subprocess.CompletedProcess[str]:
@@ -220,3 +281,43 @@ def test_a_failed_cell_is_recorded_the_rest_goes_on_and_only_it_is_repeated(tmp_
     )
     assert "Nothing to be done" in done.stdout + done.stderr
     assert not (late / "failed.ipynb").exists()
+
+    shutil.rmtree(quality)
+    shutil.rmtree(runs / "test/figures")
+    (late / "rows.csv").write_text("tampered")
+    done = subprocess.run(
+        [sys.executable, "-m", *by_hand], capture_output=True, text=True, cwd=PROFILES.parent
+    )
+    assert "quality/tiny" in done.stdout + done.stderr
+    done = reproduce(str(file), runs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    jobs = re.findall(r"^\[\d/4\] (\S+) \d+ s$", done.stdout, re.MULTILINE)
+    assert sorted(jobs) == ["figures", "late/batch_size-16", "quality/tiny", "report"]
+    assert "test: 3 of 3 cells complete" in done.stdout
+    assert (runs / "test/figures/normalized_entropy.pdf").exists()
+    assert (late / "rows.csv").read_text() != "tampered"
+    assert len(done.stdout.splitlines()) == 1 + 4 + 3  # and nothing of Snakemake's
+    assert not done.stderr.replace(edited_notebooks(), "").strip()
+
+
+def test_an_interruption_prints_two_lines_and_names_nothing_old(profile, tmp_path):
+    file = profile(["experiments", "speed", "parameters", "windows"], 1000000)
+    runs = tmp_path / "runs"
+    (runs / "test/report").mkdir(parents=True)
+    (runs / "test/report/index.html").write_text("old")
+    line = [sys.executable, "-m", "notebooks.reproduce", file, "--runs", str(runs)]
+    process = subprocess.Popen(
+        [*line, "--cores", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    begun: list[Path] = []
+    while not begun and time.monotonic() < deadline:
+        begun = list((runs / "test/speed").glob("*/run.json"))
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    assert begun and process.returncode == 130
+    errors = errors.replace(edited_notebooks(), "").split("\n")
+    assert [line for line in errors if line] == ["interrupted: run the same command again to go on"]
+    assert "report:" not in out and "figures:" not in out
+    assert "Exception" not in out and "cells complete" in out

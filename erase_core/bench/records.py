@@ -55,7 +55,7 @@ class RunRecord:
         overwrite: replace a complete run instead of refusing. Unfinished runs are always replaced.
 
     Raises (on entering):
-        RunExistsError: the directory holds a complete run and `overwrite` is false.
+        RunExistsError: the directory holds a complete run, rows and all, and `overwrite` is false.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class RunRecord:
 
     def __enter__(self) -> Self:
         """Claim the directory: write a sidecar that says "running", remove what was left before."""
-        if not self._overwrite and status_of(self.directory) == "complete":
+        if not self._overwrite and is_complete(self.directory):
             raise RunExistsError(
                 f"{self.directory} already holds a complete run: pass overwrite=True to replace "
                 "it, or choose another directory"
@@ -211,6 +211,29 @@ def status_of(directory: str | os.PathLike[str]) -> Status | None:
     if not (Path(directory) / SIDECAR).exists():
         return None
     return read(directory)["status"]  # type: ignore[return-value]  # checked by read
+
+
+def is_complete(directory: str | os.PathLike[str]) -> bool:
+    """Whether a directory holds a run that ended well and still has the rows it wrote.
+
+    Raises:
+        RunRecordError: the sidecar is there but cannot be read.
+    """
+    return status_of(directory) == "complete" and not rows_fault(directory, read(directory))
+
+
+def rows_fault(directory: str | os.PathLike[str], sidecar: Mapping[str, object]) -> str:
+    """Return how a run's rows differ from what its sidecar states, empty if they do not."""
+    stated = sidecar.get("rows")
+    if not isinstance(stated, dict):  # an experiment without rows, such as figures
+        return ""
+    try:
+        content = (Path(directory) / ROWS).read_bytes()
+    except FileNotFoundError:
+        return f"{ROWS} is missing"
+    if hashlib.sha256(content).hexdigest() != stated.get("sha256"):
+        return f"{ROWS} is not the file that the run wrote: SHA-256 differs from {SIDECAR}"
+    return ""
 
 
 def write_sidecar(directory: Path, sidecar: Mapping[str, object]) -> None:
