@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from types import TracebackType
@@ -275,6 +276,10 @@ class Engine:
 
         if self.schedule.dispatch == "blocking":
             return lane.launch(work)
+        if lane is self._caller:  # its stream is the one that is current in this thread alone
+            launched: Future[Any] = Future()
+            launched.set_result(lane.launch(work))
+            return launched
         return self._dispatch.submit(lane.launch, work)
 
     def _flight(self) -> Flight:

@@ -1,5 +1,6 @@
 """Every schedule trains what a plain loop trains, bit for bit."""
 
+import threading
 from collections import defaultdict, namedtuple
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -314,3 +315,31 @@ def test_every_container_is_cut(arm, container):
         return graph
 
     assert same_state(trained(True, arm), trained(False, LADDER["detached"]))
+
+
+class WhoLaunches(Mix):
+    """Notes the thread that launches its backward."""
+
+    def forward(self, *inputs):
+        activation = super().forward(*inputs)
+        activation.register_hook(lambda gradient: self.seen.append(threading.get_ident()))
+        return activation
+
+
+def test_only_lanes_beside_the_callers_are_launched_from_threads():
+    """The caller's stream is current in the caller's thread alone."""
+    torch.manual_seed(0)
+    bodies = [WhoLaunches(WIDTH) for _ in range(3)]
+    for body in bodies:
+        body.seen = []
+    graph = BlockGraph.chain([Block(b, head()) for b in bodies], inputs=("x",), target="y")
+    with Engine(graph, OPTIMIZERS["sgd"], VARIANTS["two-streams"]) as engine:
+        engine.step(batches()[0])
+    one = replace(VARIANTS["two-streams"], streams=1)
+    first = [body.seen.pop() for body in bodies]
+    with Engine(graph, OPTIMIZERS["sgd"], one) as engine:
+        engine.step(batches()[0])
+    second = [body.seen.pop() for body in bodies]
+    here = threading.get_ident()
+    assert [thread == here for thread in first] == [False, False, True]
+    assert [thread == here for thread in second] == [False, True, True]
