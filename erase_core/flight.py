@@ -236,10 +236,9 @@ class Flight:
         if isinstance(error, BlockError):
             raise error
         if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-            device = isinstance(error, torch.OutOfMemoryError)
-            kind = (
-                torch.OutOfMemoryError if device else MemoryError
-            )  # numpy's takes other arguments
+            # Not type(error): numpy's own MemoryError takes other arguments.
+            host = isinstance(error, MemoryError)
+            kind = MemoryError if host else torch.OutOfMemoryError
             raise kind(f"out of memory in the {where}: {error}") from error
         if isinstance(error, Exception):
             why = str(error) or type(error).__name__

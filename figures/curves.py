@@ -7,9 +7,8 @@ import pandas as pd
 
 from figures import style
 from figures.errors import DuplicateRowsError, EmptyRowsError, UnitsError
-from figures.rows import ORIGIN, OWN, SOURCE, Experiment, Rows
+from figures.rows import ORIGIN, OWN, REFERENCE_ARM, SOURCE, Experiment, Rows
 
-REFERENCE_ARM = "baseline"
 REFERENCE_MODELS = {"bayes": "Bayes optimum", "logistic-regression": "logistic regression"}
 """Models that are drawn as a level, not as a curve: rows of theirs hold one evaluation."""
 

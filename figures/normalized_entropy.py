@@ -8,8 +8,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from figures import style
-from figures.curves import REFERENCE_ARM, REFERENCE_MODELS, Panel, summarize_rows
-from figures.rows import OWN, Rows, explain_origins
+from figures.curves import REFERENCE_MODELS, Panel, summarize_rows
+from figures.rows import REFERENCE_ARM, Rows, explain_origins, measured_on
 
 _MARKERS = 6
 """About how many markers tell a curve's arm; the line itself passes through every evaluation."""
@@ -123,7 +123,7 @@ def table(rows: Rows) -> str:
         "|---|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for panel in summarize_rows(rows):
-        device = panel.device + (f" ({OWN})" if panel.origin == OWN else "")
+        device = measured_on(panel.device, panel.origin)
         data = style.dataset_label(panel.dataset)
         for level, value in panel.levels.items():
             cells = f"| {level} | {data} | {panel.split} | – | – | – | – | {value:.5f} "

@@ -16,6 +16,9 @@ from erase_core.bench.environment import UNKNOWN
 from figures.errors import EmptyRowsError, MissingColumnError, MissingRowsError, RowsError
 
 REFERENCE, OWN = "reference", "own run"
+REFERENCE_ARM = "baseline"
+"""The arm that all others are compared with."""
+
 _DIRTY = "-dirty"
 ORIGIN, SOURCE = "origin", "source"
 """Columns added to what is read: reference or own run, and the file that a row comes from."""
@@ -104,6 +107,11 @@ def load(experiment: Experiment, files: Sequence[Path], runs: Path | None = None
     frame = pd.concat(parts, ignore_index=True)
     experiment.check(frame)
     return Rows(frame, tuple(sources), skipped)
+
+
+def measured_on(device: str, origin: str) -> str:
+    """Return a device for a table's cell, marked where the rows are the user's own."""
+    return f"{device} ({OWN})" if origin == OWN else device
 
 
 def _read(

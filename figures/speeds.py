@@ -9,9 +9,8 @@ import pandas as pd
 from erase_core.bench import Interval, Summary, ratio, summarize
 from figures import style
 from figures.errors import DuplicateRowsError, UnitsError
-from figures.rows import ORIGIN, OWN, SOURCE, Experiment, Rows
+from figures.rows import ORIGIN, OWN, REFERENCE_ARM, SOURCE, Experiment, Rows
 
-REFERENCE_ARM = "baseline"
 _PANEL = (ORIGIN, "device", "dataset", "model", "blocks", "width", "precision")
 CELL = (*_PANEL, "batch_size")
 

@@ -13,8 +13,8 @@ from matplotlib.ticker import (
 )
 
 from figures import style
-from figures.rows import OWN, SOURCE, Rows, explain_origins
-from figures.speeds import CELL, REFERENCE_ARM, Panel, Point, summarize_rows
+from figures.rows import REFERENCE_ARM, SOURCE, Rows, explain_origins, measured_on
+from figures.speeds import CELL, Panel, Point, summarize_rows
 
 
 def draw(rows: Rows) -> Figure:
@@ -159,7 +159,7 @@ def table(rows: Rows) -> str:
         "|---|---|---|---|--:|---|--:|--:|--:|--:|--:|",
     ]
     for panel in summarize_rows(rows):
-        device = panel.device + (f" ({OWN})" if panel.origin == OWN else "")
+        device = measured_on(panel.device, panel.origin)
         data = style.dataset_label(panel.dataset)
         prefix = f"| {panel.model_label} | {data} | {device} | {panel.precision} "
         for point in panel.points:
